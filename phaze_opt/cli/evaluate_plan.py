@@ -43,6 +43,7 @@ from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import build_space, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.scheduled_plan import FusedPlan, PlannedModel, fuse_best_plan
+from phaze_opt.objective.shape_notes import shape_notes
 from phaze_opt.objective.silicon_options import chosen_silicon
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
@@ -135,6 +136,8 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
             ranking = replace(ranking, ranked=ranking.ranked.led_by(chosen.ranked.plan))
     to_run = setting.place_to_run(ranking.ranked)
     evaluation = evaluate_ranking(job, ranking, place=to_run, fused=fused)
+    if device is not None and device.style is MatrixStyle.TILES:
+        notes = (*notes, *shape_notes(job, evaluation))
     if fused is not None:
         notes = (*notes, Note("layer_fusion", fused.sentence))
         ranking = replace(ranking, ranked=ranking.ranked.with_time(fused.time))

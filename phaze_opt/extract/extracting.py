@@ -12,6 +12,7 @@ from phaze_opt.extract.recorded_graph import RecordedGraph
 from phaze_opt.extract.size_fitting import fit_sizes, sample_sizes
 from phaze_opt.extract.training_step import TrainingStep
 from phaze_opt.extract.whole_model import check_operations, is_told_by_few
+from phaze_opt.graph.traced.traced_check import NOTHING_TO_TRAIN
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TracedModel, TracedRepeat, TracedRole, TracedTensor
 
 
@@ -158,8 +159,11 @@ def traced_of(
         facts: what else a traced model says.
 
     Raises:
-        InputError: as `size_fitting.fit_sizes`.
+        InputError: as `size_fitting.fit_sizes`, or no parameter.
     """
+    if not any(tensor.role is TracedRole.PARAMETER for tensor in graphs[0].tensors.values()):
+        message = f"{facts['name']} has no parameters: {NOTHING_TO_TRAIN}"
+        raise InputError(message)
     tensors, nodes = fit_sizes(graphs, values)
     outputs = graphs[0].outputs
     return TracedModel(tensors=tensors, steps=nodes, outputs=outputs, loss=outputs[0], **facts)

@@ -1,5 +1,6 @@
 """Models of transformers, from the config alone: no weights, no code but that of transformers."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -14,11 +15,12 @@ from phaze_opt.extract.own_operations import ATTENTION_KERNEL, register_attentio
 from phaze_opt.extract.training_step import Size, StepInput, TrainingStep, step_module
 from phaze_opt.extract.versions import TORCH, TRANSFORMERS
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel
-from phaze_opt.record.document import Document, read_json
-from phaze_opt.record.input_files import is_directory, shorten
+from phaze_opt.record.document import Document
+from phaze_opt.record.input_files import shorten
 from phaze_opt.record.suggestions import near
+from phaze_opt.workload.config import CONFIG_FILE, config_path, read_config
+from phaze_opt.workload.config_family import first_class
 
-CONFIG_FILE = "config.json"
 ATTENTION_KERNELS = (ATTENTION_KERNEL, "sdpa", "eager")
 """Of transformers, in the order in which they are tried: an operation of ours, one of torch, products and a softmax."""
 MOST_TOKENS = 4096
@@ -45,6 +47,8 @@ HEADS = (
 """Heads that models are trained with, the first that a family has (transformers' names of its tables)."""
 PAIRED_HEADS = ("PRETRAINING", "SEQ_TO_SEQ_CAUSAL_LM", "SPEECH_SEQ_2_SEQ")
 """Those of a family with an encoder and a decoder come first."""
+_LIBRARY = re.compile(r"requires the `?([\w.-]+)`? library")
+"""The library that transformers says it misses."""
 TOWER_HEADS = ("ZERO_SHOT_IMAGE_CLASSIFICATION",)
 """Those of a family that compares texts with images come first."""
 
@@ -103,11 +107,11 @@ def hugging_face_step(
     Raises:
         InputError: no usable config, a family that transformers does not have or a class that it cannot build.
     """
-    file = path / CONFIG_FILE if is_directory(path) else path
-    document = read_json(file, kind="a Hugging Face config.json")
+    file = config_path(path)
+    document = read_config(file)
     with quiet():
         torch, transformers = TORCH.load(), TRANSFORMERS.load()
-        config = _config(document, transformers)
+        config, notes = _config(document, transformers)
         kind = _class_of(document, config, transformers)
         model = _build(kind, config, document, kernel=kernel)
     inputs = _inputs(model, config, document)
@@ -129,14 +133,19 @@ def hugging_face_step(
         producer={"torch": TORCH.version(torch), "transformers": TRANSFORMERS.version(transformers)},
         num_positions=_num_positions(model),
         max_sequence_length=longest if SEQUENCE in symbols else 0,
-        notes=(f"class {kind.__name__}",),
+        notes=(f"class {kind.__name__}", *notes),
     )
 
 
-def _config(document: Document, transformers: Any) -> Any:
-    """The config as transformers understands it; a family of remote code is refused."""
-    family = document.values.get("model_type")
+def _config(document: Document, transformers: Any) -> tuple[Any, tuple[str, ...]]:
+    """The config as transformers understands it, and how its family was found; one of remote code is refused."""
+    family, notes = document.values.get("model_type"), tuple[str, ...]()
     known = transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES
+    named = first_class(document.values)
+    by_class = getattr(getattr(transformers, named or "", None), "config_class", None)
+    if isinstance(family, str) and family not in known and by_class is not None:
+        notes = (f"model_type {shorten(family)} is read as {by_class.model_type}, the family of its class {named}",)
+        family = by_class.model_type
     if not isinstance(family, str) or family not in known:
         likely = near(str(family), known) if isinstance(family, str) else []
         also = f" (near it: {likely[0]})" if likely else ""
@@ -145,7 +154,7 @@ def _config(document: Document, transformers: Any) -> Any:
         sentence = f"{rule}; {remedy}"
         raise document.fault(sentence, "model_type")
     try:
-        return transformers.AutoConfig.for_model(**_plain(document.values))
+        return transformers.AutoConfig.for_model(**_plain(document.values) | {"model_type": family}), notes
     except Exception as error:  # noqa: BLE001 - checks of many families
         raise _refused(document, "config", error) from error
 
@@ -157,11 +166,11 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
 
 def _class_of(document: Document, config: Any, transformers: Any) -> Any:
     """The class that the config names, else the one with the head that the family is trained with."""
-    named = document.values.get("architectures")
-    if isinstance(named, list) and named and isinstance(named[0], str):
-        found = getattr(transformers, named[0], None)
+    named = first_class(document.values)
+    if named is not None:
+        found = getattr(transformers, named, None)
         if found is None or not hasattr(found, "_from_config"):
-            rule = f"{shorten(named[0])} is no class of transformers {transformers.__version__}"
+            rule = f"{shorten(named)} is no class of transformers {transformers.__version__}"
             sentence = f"{rule}; name one of the family, or leave the key out"
             raise document.fault(sentence, "architectures")
         return found
@@ -200,6 +209,11 @@ def _build(kind: Any, config: Any, document: Document, *, kernel: str) -> Any:
 
 def _refused(document: Document, what: str, error: Exception) -> InputError:
     said = " ".join(str(error).split())[:400]
+    if isinstance(error, ImportError):
+        library = _LIBRARY.search(said)
+        remedy = f"pip install {library[1]}" if library else "install what it misses"
+        message = f"transformers needs a library that is not installed to build its {what}; {remedy}"
+        return InputError(message, source=document.source)
     message = f"transformers cannot build its {what}: {type(error).__name__}: {said}; correct the config"
     return InputError(message, source=document.source)
 

@@ -170,6 +170,9 @@ def _clip(call: OnnxCall) -> Translation:
 
 
 def _gather(call: OnnxCall) -> Translation:
+    place = call.constants.get(1, ())
+    if len(place) == 1 and call.ranks[1] == 0:
+        return "aten.select.int", (call.input(0), call.integer("axis", 0), place[0])
     if call.ranks[0] == 2 and call.integer("axis", 0) == 0:
         return "aten.embedding.default", (call.input(0), call.input(1))
     return "aten.index_select.default", (call.input(0), call.integer("axis", 0), call.input(1))
@@ -182,12 +185,40 @@ def _mean(call: OnnxCall) -> Translation:
     return f"aten.{name}.dim" if name == "mean" else "aten.sum.dim_IntList", (call.input(0), axes, keeps)
 
 
+def _einsum(call: OnnxCall) -> Translation:
+    """With its result written out; without one it has the axes that stand once, in the order of the alphabet."""
+    equation = str(call.attributes.get("equation", "")).replace(" ", "")
+    axes = equation.replace(",", "")
+    once = "".join(sorted(axis for axis in set(axes) if axes.count(axis) == 1))
+    return "aten.einsum.default", (equation if "->" in equation else f"{equation}->{once}", call.inputs)
+
+
+def _expand(call: OnnxCall) -> Translation:
+    return "aten.expand.default", (call.input(0), call.output_shape)
+
+
+def _slice(call: OnnxCall) -> Translation:
+    axes = call.integers("axes", call.constants.get(3, (0,)))
+    starts, ends = (
+        call.integers("starts", call.constants.get(1, (0,))),
+        call.integers("ends", call.constants.get(2, ())),
+    )
+    return "aten.slice.Tensor", (call.input(0), axes[0], starts[0], ends[0] if ends else None)
+
+
+def _split(call: OnnxCall) -> Translation:
+    axis = call.integer("axis", 0)
+    return "aten.split.Tensor", (call.input(0), call.output_shape[axis], axis)
+
+
 def _dropout(call: OnnxCall) -> Translation:
     return "aten.alias.default", (call.input(0),)
 
 
 RESHAPES = frozenset({"Reshape", "Flatten", "Squeeze", "Unsqueeze"})
 """Operators that give the same elements in another shape."""
+RECURRENT: Mapping[str, str] = {"LSTM": "aten.lstm.input", "GRU": "aten.gru.input"}
+"""Recurrent layers, whose weights of all directions lie in one tensor."""
 _RULES: Mapping[str, Callable[[OnnxCall], Translation]] = {
     "Conv": _convolution,
     "ConvTranspose": _convolution,
@@ -205,6 +236,10 @@ _RULES: Mapping[str, Callable[[OnnxCall], Translation]] = {
     "Concat": _concat,
     "Clip": _clip,
     "Gather": _gather,
+    "Einsum": _einsum,
+    "Expand": _expand,
+    "Slice": _slice,
+    "Split": _split,
     "ReduceMean": _mean,
     "ReduceSum": _mean,
     "Dropout": _dropout,

@@ -1,31 +1,31 @@
 """An ONNX graph whose shapes are known, with a loss at its end, as a recorded graph."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract.onnx_operations import RESHAPES, OnnxCall, translate
+from phaze_opt.extract.onnx_operations import RECURRENT, RESHAPES, OnnxCall, translate
+from phaze_opt.extract.onnx_shapes import DYNAMIC_ADVICE, MOST_HELD, GraphShapes
 from phaze_opt.extract.recorded_graph import RecordedGraph, RecordedTensor
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedDtype, TracedNode, TracedRole
 from phaze_opt.record.input_files import shorten
 
-MOST_HELD = 64
-"""Elements of a tensor of a file whose values are kept: axes, shapes and the like."""
 MAX_AXES, MAX_SIZE = 16, 1 << 40
 
 
-def record_onnx(graph: Any, *, source: str, onnx: Any) -> RecordedGraph:
+def record_onnx(graph: Any, shapes: GraphShapes, *, source: str, onnx: Any) -> RecordedGraph:
     """Record a graph.
 
     Args:
-        graph: with inferred shapes.
+        graph: of the file.
+        shapes: of its tensors.
         source: the file, for errors.
         onnx: the module.
 
     Raises:
         InputError: a tensor without a shape or of a type that a file does not have, or nothing to train.
     """
-    return _Recording(graph, source, onnx).graph()
+    return _Recording(graph, shapes, source, onnx).graph()
 
 
 def elements(dims: Sequence[int]) -> int:
@@ -44,24 +44,18 @@ def text_of(name: str | bytes) -> str:
 class _Recording:
     """Goes over an ONNX graph whose shapes are known."""
 
-    def __init__(self, graph: Any, source: str, onnx: Any) -> None:
+    def __init__(self, graph: Any, shapes: GraphShapes, source: str, onnx: Any) -> None:
         self._graph = graph
+        self._shapes = shapes
         self._source = source
         self._onnx = onnx
         self._tensors: dict[str, RecordedTensor] = {}
         self._ids: dict[str, str] = {}
-        self._integers: dict[str, tuple[int, ...]] = {}
         self._nodes: list[TracedNode] = []
         norms = (node for node in graph.node if node.op_type == "BatchNormalization")
         self._statistics = {name for node in norms for name in node.input[3:5]}
         taken = {name for node in graph.node for name in node.input}
         self._used = frozenset(taken | {value.name for value in graph.output})
-        self._types = {value.name: value.type.tensor_type for value in self._values()}
-
-    def _values(self) -> Iterator[Any]:
-        yield from self._graph.value_info
-        yield from self._graph.input
-        yield from self._graph.output
 
     def graph(self) -> RecordedGraph:
         for tensor in self._graph.initializer:
@@ -83,8 +77,10 @@ class _Recording:
         role = TracedRole.PARAMETER if is_weight else TracedRole.CONSTANT
         role = TracedRole.BUFFER if tensor.name in self._statistics else role
         self._add(tensor.name, shape, dtype, role, fqn=text_of(tensor.name) if role is not TracedRole.CONSTANT else "")
-        if not dtype.is_float and elements(shape) <= MOST_HELD and not tensor.external_data:
-            self._integers[tensor.name] = self._values_of(tensor)
+        if elements(shape) <= MOST_HELD and not tensor.external_data and tensor.name not in self._shapes.held:
+            message = f"tensor {shorten(tensor.name)} holds other data than its shape says"
+            sentence = f"{message}; give a model that checks"
+            raise InputError(sentence, source=self._source)
 
     def _sizes(self, dims: Sequence[int], name: str) -> tuple[int, ...]:
         """A shape, which no program has made larger than any machine or negative."""
@@ -95,23 +91,14 @@ class _Recording:
             raise InputError(sentence, source=self._source)
         return shape
 
-    def _values_of(self, tensor: Any) -> tuple[int, ...]:
-        """The integers of a small tensor."""
-        try:
-            values = self._onnx.numpy_helper.to_array(tensor).reshape(-1).tolist()
-        except Exception as error:  # noqa: BLE001 - errors of the library's own kinds
-            message = f"tensor {shorten(tensor.name)} holds other data than its shape says"
-            sentence = f"{message}; give a model that checks"
-            raise InputError(sentence, source=self._source) from error
-        return tuple(int(each) for each in values)
-
     def _declare(self, name: str, role: TracedRole) -> str:
-        kind = self._types.get(name)
-        if kind is None or not kind.HasField("shape") or any(not axis.dim_value for axis in kind.shape.dim):
+        sizes = self._shapes.shape(name)
+        if sizes is None or not all(sizes):
             message = f"tensor {shorten(name)} has no shape that can be inferred; export the model with fixed sizes"
-            raise InputError(message, source=self._source)
-        shape = self._sizes([axis.dim_value for axis in kind.shape.dim], name)
-        return self._add(name, shape, self._dtype(kind.elem_type, name), role)
+            sentence = f"{message} but for the micro-batch"
+            raise InputError(sentence, source=self._source)
+        dtype = self._dtype(self._shapes.types[name].tensor_type.elem_type, name)
+        return self._add(name, self._sizes(sizes, name), dtype, role)
 
     def _add(self, name: str, shape: tuple[int, ...], dtype: TracedDtype, role: TracedRole, *, fqn: str = "") -> str:
         id_ = f"t{len(self._tensors)}"
@@ -137,6 +124,10 @@ class _Recording:
         if node.op_type == "Constant":
             self._constant(node)
             return
+        if node.output[0] in self._shapes.held:
+            # Computed of shapes: no operator of a step.
+            self._add(node.output[0], self._shapes.held[node.output[0]].shape, TracedDtype.INT64, TracedRole.CONSTANT)
+            return
         inputs = tuple(self._taken(name, node) for name in node.input)
         outputs = [self._declare(name, TracedRole.ACTIVATION) for name in node.output[:1]]
         outputs += [self._declare(name, TracedRole.ACTIVATION) for name in node.output[1:] if name in self._used]
@@ -146,10 +137,14 @@ class _Recording:
             attributes=self._attributes(node),
             ranks=tuple(len(self._tensors[each.id].shape) if each else 0 for each in inputs),
             output_shape=self._tensors[outputs[0]].shape if outputs else (),
-            constants={at: self._integers[name] for at, name in enumerate(node.input) if name in self._integers},
+            constants={
+                at: tuple(int(each) for each in self._shapes.held[name].reshape(-1))
+                for at, name in enumerate(node.input)
+                if name in self._shapes.held and self._shapes.held[name].dtype.kind in "iub"
+            },
         )
         self._check(call, node)
-        op, arguments = translate(call)
+        op, arguments = self._recurrent(call) if call.op in RECURRENT else translate(call)
         self._nodes.append(TracedNode(op, arguments, tuple(outputs), (), text_of(node.name)[:1000]))
 
     def _check(self, call: OnnxCall, node: Any) -> None:
@@ -160,8 +155,27 @@ class _Recording:
         before, after = elements(self._tensors[given.id].shape), elements(call.output_shape)
         if before != after:
             message = f"operator {shorten(node.name or node.op_type)} makes {after} elements of {before}"
-            sentence = f"{message}; export the model so that its shapes do not hold the micro-batch as a number"
+            sentence = f"{message}; {DYNAMIC_ADVICE}"
             raise InputError(sentence, source=self._source)
+
+    def _recurrent(self, call: OnnxCall) -> tuple[str, tuple[Argument, ...]]:
+        """A recurrent layer as torch has it, whose directions have weights of their own and biases of both products."""
+        states, *others = (each for each in call.inputs[1:4] if each is not None)
+        ways = self._tensors[states.id].shape[0]
+        weights: list[Argument] = []
+        for way in range(ways):
+            own = [self._selected(each, way) for each in (states, *others)]
+            weights += [*own, *own[2:]]
+        initial = tuple(each for each in call.inputs[5:7] if each is not None)
+        switches = (call.input(3) is not None, 1, 0.0, True, ways > 1, bool(call.integer("layout", 0)))
+        return RECURRENT[call.op], (call.input(0), initial, tuple(weights), *switches)
+
+    def _selected(self, given: TensorRef, place: int) -> TensorRef:
+        """One of the parts that a tensor holds along its first axis."""
+        whole = self._tensors[given.id]
+        part = self._plain(whole.shape[1:], whole.dtype, TracedRole.ACTIVATION)
+        self._nodes.append(TracedNode("aten.select.int", (given, 0, place), (part,)))
+        return TensorRef(part)
 
     def _taken(self, name: str, node: Any) -> TensorRef | None:
         if not name:
@@ -186,9 +200,10 @@ class _Recording:
         kinds = self._onnx.AttributeProto
         found: dict[str, Argument] = {}
         for each in node.attribute:
-            if each.type in (kinds.INT, kinds.FLOAT, kinds.INTS, kinds.FLOATS):
+            if each.type in (kinds.INT, kinds.FLOAT, kinds.INTS, kinds.FLOATS, kinds.STRING):
                 value = self._onnx.helper.get_attribute_value(each)
-                found[each.name] = tuple(value) if isinstance(value, list) else value
+                value = text_of(value) if isinstance(value, bytes) else value
+                found[each.name] = tuple(value) if isinstance(value, list | tuple) else value
         return found
 
     def _loss(self, outputs: Sequence[str]) -> str:

@@ -3,6 +3,7 @@
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.workload.block_spec import BlockSpec
 from phaze_opt.workload.model import transformer_of
+from phaze_opt.workload.model_classes import ENCODERS
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 from phaze_opt.workload.workload import Workload
 
@@ -29,6 +30,19 @@ def model_flops(model: Workload, sequence_length: int) -> float:
 def sequence_head_flops(spec: TransformerSpec) -> float:
     """Matmul FLOPs of what runs once a sequence, such as BERT's pooler and next-sentence head, for one sample."""
     return 6.0 * spec.head.sequence_matmul_parameters
+
+
+def unmasked_share(spec: TransformerSpec, sequence_length: int) -> float:
+    """Share of the products of attention that no causal mask halves: encoders', and those across."""
+    source = 0 if spec.encoder is None else spec.encoder.length_beside(sequence_length)
+    of_encoder = () if spec.encoder is None else spec.encoder.stack.blocks
+    unmasked = sum(each.attention.product_macs(source, each.attention.num_keys(source)) for each in of_encoder)
+    total, is_encoder = unmasked, spec.family in ENCODERS
+    for attention in (each for block in spec.stack.blocks for each in block.attentions):
+        keys = source if attention.is_cross else sequence_length
+        macs = attention.product_macs(sequence_length, attention.num_keys(keys))
+        total, unmasked = total + macs, unmasked + macs * (attention.is_cross or is_encoder)
+    return unmasked / total
 
 
 def _stack_macs(stack: Stack, tokens: int, source: int) -> tuple[int, int]:

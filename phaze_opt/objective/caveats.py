@@ -242,10 +242,18 @@ def _standing(answer: Answer) -> tuple[DesignPoint, SearchSpace] | None:
     return design_of(chip, batch, space), space
 
 
+def model_note(answer: Answer) -> str:
+    """How a config was read, and parts of a traced model that are priced as free."""
+    found: list[str] = []
+    for model in _models(answer):
+        found += filter(None, [model.sparse_note]) if isinstance(model, TracedWorkload) else model.notes
+    return "; ".join(found)
+
+
 def traced_model_note(answer: Answer) -> str:
     """What files of traced models say, and operations that are counted by their bytes."""
     sentences: list[str] = []
-    for model in answer.models if answer.scenario is None else answer.scenario.models:
+    for model in _models(answer):
         if isinstance(model, TracedWorkload):
             sentences += [f"{note.rstrip('.')}." for note in model.notes]
             unknown = ", ".join(model.unknown_operators)
@@ -255,13 +263,17 @@ def traced_model_note(answer: Answer) -> str:
 
 def no_attention_note(answer: Answer) -> str:
     """That no step of a model without attention was ever measured."""
-    models = answer.models if answer.scenario is None else answer.scenario.models
     return " ".join(
         f"{model.name} is no transformer, and no step of such a model was measured: errors that are stated "
         "are those of transformers."
-        for model in models
+        for model in _models(answer)
         if not has_transformer([model])
     )
+
+
+def _models(answer: Answer) -> tuple[AnyModel, ...]:
+    """That are trained."""
+    return answer.models if answer.scenario is None else tuple(answer.scenario.models)
 
 
 def has_transformer(models: Iterable[AnyModel]) -> bool:
@@ -282,6 +294,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
         "hbm_bandwidth": hbm_bandwidth_note,
         "extrapolated_buffers": buffer_note,
         "no_die": die_note,
+        "model": model_note,
         "traced_model": traced_model_note,
         "no_attention": no_attention_note,
         "sparse_weights": sparse_note,

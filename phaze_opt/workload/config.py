@@ -1,55 +1,48 @@
 """Load a model from the zoo by name or from a Hugging Face config.json; bad input is one sentence."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import inf, nan
 from pathlib import Path
 from typing import Any, NoReturn
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.document import Document, parse_json_object
 from phaze_opt.record.input_files import is_directory, is_file, is_there, read_text_file, shorten, shorten_path
-from phaze_opt.record.suggestions import differ_by_a_letter, known_as, near, suggest
-from phaze_opt.workload.families import FAMILY_CONFIGS
+from phaze_opt.record.suggestions import known_as, near, suggest
+from phaze_opt.workload.config_family import CLASSES, EXTRACT_ADVICE, TEXT_CONFIG, config_of, find_family
 from phaze_opt.workload.family_config import (
     ACTIVATION_FIELDS,
     ACTIVATIONS,
-    NESTED_FAMILIES,
-    TEXT_CONFIG,
     FamilyConfig,
     Origin,
     harmless_keys,
-    text_family,
     unread_keys,
 )
 from phaze_opt.workload.model import ModelSpec
-from phaze_opt.workload.model_classes import (
-    CLASSIFYING_HEADS,
-    HeadKind,
-    ModelFamily,
-    class_name,
-    families_of_class,
-    head_of_class,
-    heads_of,
-)
+from phaze_opt.workload.model_classes import CLASSIFYING_HEADS, ModelFamily
 from phaze_opt.workload.transformer import TransformerSpec
-from phaze_opt.workload.zoo import known_model_types, list_models, read_zoo_text
+from phaze_opt.workload.zoo import list_models, read_zoo_text
 
-_KIND = "a Hugging Face config.json"
-_CLASSES = "architectures"
-"""Key of the classes that a config is of."""
+KIND = "a Hugging Face config.json"
+CONFIG_FILE = "config.json"
+_FLOAT = "__float__"
+"""The one key of an object that transformers writes in place of a number that is not finite."""
+_FLOATS = {"Infinity": inf, "-Infinity": -inf, "NaN": nan}
+SPARSE_KEYS = "index_topk"
+"""Key of the number of keys that a query of sparse attention meets."""
 MAX_KEYS = 10_000
 NEAR_KEY = 0.9
 """Similarity above which an unknown key is taken for a misspelt optional one."""
-DEFAULT_LABELS, MAX_LABELS, MAX_CLASS_NAME = 2, 1 << 20, 100
-EXTRACT_ADVICE = (
-    "`phaze-opt extract --hf PATH --out FILE` (pip install 'phaze-opt[extract]') records it in a file that --model "
-    "takes"
-)
+INHERITED = ("tie_word_embeddings",)
+"""Keys that a config of several models has for all of them, unless the language model's says otherwise."""
+DEFAULT_LABELS, MAX_LABELS = 2, 1 << 20
 Model = ModelSpec | TransformerSpec
 """What a config describes: the short form of a transformer of equal plain blocks, or the long one."""
 
 
 def load_model(name_or_path: str) -> Model:
-    """The model of a zoo name, or of a Hugging Face config.json.
+    """The model of a zoo name, of a Hugging Face config.json, or of the folder that holds it.
 
     Raises:
         InputError: unknown name (with near misses), or a file that is no config of a known family.
@@ -60,13 +53,52 @@ def load_model(name_or_path: str) -> Model:
     path = Path(name_or_path)
     if not name_or_path.strip() or not is_there(path):
         _refuse_name(name_or_path)
-    if is_directory(path):
-        inside = path / "config.json"
-        remedy = f"give {inside}" if is_file(inside) else f"give {_KIND}"
-        message = f"is a directory where a model config file belongs; {remedy}"
+    file = config_path(path)
+    name = file.resolve().parent.name if file.name == CONFIG_FILE else file.stem
+    return _parse(read_config(file), name)
+
+
+def config_path(path: Path) -> Path:
+    """The file of a config: itself, or the ``config.json`` of a folder.
+
+    Raises:
+        InputError: a folder without one.
+    """
+    if not is_directory(path):
+        return path
+    inside = path / CONFIG_FILE
+    if not is_file(inside):
+        message = f"is a directory without a {CONFIG_FILE}; give {KIND}, or the folder that holds it"
         raise InputError(message, source=shorten_path(path))
-    name = path.resolve().parent.name if path.name == "config.json" else path.stem
-    return parse_config_text(read_text_file(path, kind=_KIND), name=name, source=shorten_path(path))
+    return inside
+
+
+def read_config(path: Path) -> Document:
+    """The config of a file, or of the folder that holds it.
+
+    Raises:
+        InputError: as `config_path` and `parse_config_object`, or the file cannot be read.
+    """
+    file = config_path(path)
+    return parse_config_object(read_text_file(file, kind=KIND), source=shorten_path(file))
+
+
+def parse_config_object(text: str, *, source: str) -> Document:
+    """The config of a text, with infinities as transformers saves them.
+
+    Raises:
+        InputError: no JSON object.
+    """
+    document = parse_json_object(text, source=source, kind=KIND)
+    return replace(document, values={key: _decoded(value) for key, value in document.values.items()})
+
+
+def _decoded(value: Any) -> Any:
+    if isinstance(value, dict):
+        tag = value.get(_FLOAT) if len(value) == 1 else None
+        number = _FLOATS.get(tag) if isinstance(tag, str) else None
+        return {key: _decoded(each) for key, each in value.items()} if number is None else number
+    return [_decoded(each) for each in value] if isinstance(value, list) else value
 
 
 def parse_config_text(text: str, *, name: str, source: str) -> Model:
@@ -76,7 +108,7 @@ def parse_config_text(text: str, *, name: str, source: str) -> Model:
         InputError: no JSON, no object, or a config of which the family is unknown, or a key is missing, of the wrong
             type or breaks a rule; names the line.
     """
-    return _parse(parse_json_object(text, source=source, kind=_KIND), name)
+    return _parse(parse_config_object(text, source=source), name)
 
 
 def parse_config(config: Mapping[str, Any], *, name: str, source: str) -> Model:
@@ -89,22 +121,21 @@ def parse_config(config: Mapping[str, Any], *, name: str, source: str) -> Model:
 
 
 def _parse(document: Document, name: str) -> Model:
-    family = _family(document)
-    schema, inside = FAMILY_CONFIGS[family], _inside(document, family)
-    values = document.values[inside[0]] if inside else document.values
+    found = find_family(document)
+    family, inside = found.family, found.inside
+    document = _with_inherited(document) if inside else document
+    schema, values = config_of(family), document.values[TEXT_CONFIG] if inside else document.values
     _refuse_near_misses(document, schema, inside, values, family=family)
-    parsed = document.validate(schema, *inside, advice=f"correct it, or model_type, which is {family}")
+    advice = f"correct it, or {EXTRACT_ADVICE}" if inside else f"correct it, or model_type, which is {family}"
+    parsed = document.validate(schema, *inside, advice=advice)
     _check_heads(parsed, document, inside)
     _check_activation(parsed, document, inside)
     stated = document.values.get("_source")
     source = stated if isinstance(stated, str) else document.source
-    unread = unread_keys(document.values, schema, inside)
-    named = _named_class(document)
-    if named is not None and not families_of_class(named[:MAX_CLASS_NAME]):
-        unread = tuple(sorted((*unread, _CLASSES)))
-    head = _head_of(document, family)
-    num_labels = _num_labels(document) if head in CLASSIFYING_HEADS else DEFAULT_LABELS
-    origin = Origin(name, source, text_family(family), head, num_labels, unread)
+    unread = (*unread_keys(document.values, schema, inside), *(CLASSES,) * found.has_unknown_class)
+    num_labels = _num_labels(document) if found.head in CLASSIFYING_HEADS else DEFAULT_LABELS
+    notes = (*found.notes, *_notes(values))
+    origin = Origin(name, source, family, found.head, num_labels, tuple(sorted(unread)), notes)
     try:
         return parsed.to_model(origin)
     except InputError as error:
@@ -114,11 +145,21 @@ def _parse(document: Document, name: str) -> Model:
         raise document.fault(rule, *inside, *(() if error.key is None else (error.key,))) from error
 
 
-def _inside(document: Document, family: ModelFamily) -> tuple[str, ...]:
-    """Where the language model's config stands in one of several models."""
-    if family in NESTED_FAMILIES and isinstance(document.values.get(TEXT_CONFIG), dict):
-        return (TEXT_CONFIG,)
-    return ()
+def _with_inherited(document: Document) -> Document:
+    """The config of several models whose language model's has what is said of all of them alone."""
+    values = {key: value for key, value in document.values.items() if key not in INHERITED}
+    given = {key: value for key, value in document.values.items() if key in INHERITED}
+    return replace(document, values=values | {TEXT_CONFIG: given | document.values[TEXT_CONFIG]})
+
+
+def _notes(values: Mapping[str, Any]) -> Iterator[str]:
+    """Of keys that change what is priced otherwise than by sizes."""
+    saved, keys = values.get("quantization_config"), values.get(SPARSE_KEYS)
+    if isinstance(saved, dict):
+        kind = saved.get("quant_method") or saved.get("quant_algo")
+        yield f"its weights are saved quantised ({shorten(kind)}), which changes the file and not the model"
+    if isinstance(keys, int) and keys > 0:
+        yield f"its attention is sparse ({SPARSE_KEYS} {keys:,}) and is priced as dense"
 
 
 def _num_labels(document: Document) -> int:
@@ -134,64 +175,11 @@ def _num_labels(document: Document) -> int:
     return number
 
 
-def _named_class(document: Document) -> str | None:
-    """The class that the config names first, if any."""
-    stated = document.values.get(_CLASSES)
-    return stated[0] if isinstance(stated, list) and stated and isinstance(stated[0], str) else None
-
-
-def _head_of(document: Document, family: ModelFamily) -> HeadKind:
-    """The head of the class that the config names, else the family's usual one."""
-    named, usual = _named_class(document), heads_of(family)[0]
-    if named is None or family in NESTED_FAMILIES or family not in families_of_class(named):
-        return usual
-    head = head_of_class(named, family)
-    if head is None:
-        priced = ", ".join(class_name(family, each) for each in heads_of(family))
-        rule = f"{shorten(named)} has a head that is not priced; those that are: {priced}; {EXTRACT_ADVICE}"
-        raise document.fault(rule, _CLASSES)
-    return head
-
-
 def _refuse_name(given: str) -> NoReturn:
     """No zoo name and no file."""
     last = given.rstrip("/").rsplit("/", 1)[-1]
     message = f"no model and no file is named {shorten(given)}; {suggest(last, list_models())}"
     raise InputError(message)
-
-
-def _family(document: Document) -> ModelFamily:
-    known = [family.value for family in ModelFamily]
-    given = document.values.get("model_type")
-    if given in known:
-        family = ModelFamily(given)
-        _refuse_other_architecture(document, family=family)
-        return family
-    if given is None:
-        rule = f"is missing; it names the family, one of {', '.join(known)}"
-        raise document.fault(rule, "model_type")
-    rule = f"value {shorten(given)} {_why_unknown(given, known)}"
-    raise document.fault(rule, "model_type")
-
-
-def _why_unknown(given: object, known: Sequence[str]) -> str:
-    """What to say of a family that is not read: another is offered only for a slip of one letter."""
-    if isinstance(given, str) and given in known_model_types():
-        return f"is a family whose configs are not read; {EXTRACT_ADVICE}"
-    meant = [each for each in known if isinstance(given, str) and differ_by_a_letter(given, each)]
-    if meant:
-        return f"is no family of models; did you mean {' or '.join(meant)}?"
-    return f"is no family of models that is known: {', '.join(known)}; {EXTRACT_ADVICE}"
-
-
-def _refuse_other_architecture(document: Document, *, family: ModelFamily) -> None:
-    """A config whose ``architectures`` name another known family contradicts its ``model_type``."""
-    architectures = document.values.get(_CLASSES)
-    for architecture in architectures if isinstance(architectures, list) else ():
-        named = families_of_class(architecture[:MAX_CLASS_NAME]) if isinstance(architecture, str) else ()
-        if named and family not in named:
-            rule = f"{shorten(architecture)} is of family {named[0]}, but model_type is {family}; correct one of them"
-            raise document.fault(rule, _CLASSES)
 
 
 def _refuse_near_misses(
@@ -205,7 +193,7 @@ def _refuse_near_misses(
     """An unknown key that almost spells an absent known one is refused rather than listed as unread."""
     for each in (document.values, values):
         if len(each) > MAX_KEYS:
-            rule = f"has {len(each)} keys, which no model's config has; give {_KIND}"
+            rule = f"has {len(each)} keys, which no model's config has; give {KIND}"
             raise document.fault(rule)
     known = list(schema.fields_by_key())
     absent = [key for key in known if key not in values]

@@ -5,6 +5,7 @@ from typing import ClassVar, Literal
 
 from phaze_opt.workload.attention_spec import AttentionSpec, ScoreBias, SelfOrCross
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormSpec
+from phaze_opt.workload.encoder_families import plain_block
 from phaze_opt.workload.end_specs import AudioFront, HeadSpec, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import (
     FamilyConfig,
@@ -48,17 +49,12 @@ class T5Config(FamilyConfig):
         layers = range(self.num_decoder_layers or self.num_layers)
         decoder = stack_of(replace(self._front(), is_shared=True), [self._decoding(layer) for layer in layers])
         outputs = TokenOutputs(self.vocab_size, self.hidden_size, self.is_tied, has_scale=self.is_tied)
-        return TransformerSpec(
-            name=origin.name,
-            family=origin.family,
-            architecture=origin.architecture,
-            stack=decoder,
-            head=HeadSpec(self.hidden_size, self._norm, outputs, has_dropout=self._has_dropout),
-            max_sequence_length=MAX_SAMPLES,
-            source=origin.source,
+        return origin.model(
+            decoder,
+            HeadSpec(self.hidden_size, self._norm, outputs, has_dropout=self._has_dropout),
+            MAX_SAMPLES,
             encoder=Encoder(encoder, self._norm, has_dropout=self._has_dropout),
             own_length=self.own_length or T5_LENGTH,
-            unread_keys=origin.unread_keys,
         )
 
     @property
@@ -138,19 +134,14 @@ class WhisperConfig(FamilyConfig):
         )
         decoding = self._block(self.decoder_attention_heads, self.decoder_ffn_dim)
         decoding = replace(decoding, cross_attention=replace(decoding.attention, source=SelfOrCross.CROSS))
-        return TransformerSpec(
-            name=origin.name,
-            family=origin.family,
-            architecture=origin.architecture,
-            stack=stack_of(tokens, [decoding] * self.decoder_layers),
-            head=HeadSpec(self.hidden_size, self._norm, TokenOutputs(self.vocab_size, self.hidden_size, self.is_tied)),
-            max_sequence_length=self.max_target_positions,
-            source=origin.source,
+        return origin.model(
+            stack_of(tokens, [decoding] * self.decoder_layers),
+            HeadSpec(self.hidden_size, self._norm, TokenOutputs(self.vocab_size, self.hidden_size, self.is_tied)),
+            self.max_target_positions,
             encoder=Encoder(
                 stack_of(sound, [block] * self.encoder_layers), self._norm, sequence_length=self.max_source_positions
             ),
             own_length=self.max_target_positions,
-            unread_keys=origin.unread_keys,
         )
 
     @property
@@ -158,23 +149,8 @@ class WhisperConfig(FamilyConfig):
         return NormSpec(NormKind.LAYER, self.hidden_size)
 
     def _block(self, num_heads: int, width: int) -> BlockSpec:
-        size = self.hidden_size // num_heads
-        attention = AttentionSpec(
-            hidden_size=self.hidden_size,
-            num_heads=num_heads,
-            num_kv_heads=num_heads,
-            head_size=size,
-            value_size=size,
-            has_qkv_bias=True,
-            has_key_bias=False,
-            has_output_bias=True,
-            has_dropout=self.attention_dropout > 0,
-        )
-        mlp = MlpSpec(
-            self.hidden_size,
-            width,
-            has_bias=True,
-            has_relu=self.activation == "relu",
-            has_dropout=self.activation_dropout > 0,
-        )
-        return BlockSpec(attention, mlp, self._norm, has_dropout=self.dropout > 0)
+        has_relu, has_dropout = self.activation == "relu", self.attention_dropout > 0
+        block = plain_block(self.hidden_size, num_heads, width, has_relu=has_relu, has_attention_dropout=has_dropout)
+        attention = replace(block.attention, has_key_bias=False)
+        mlp = replace(block.dense_mlps[0], has_dropout=self.activation_dropout > 0)
+        return replace(block, attention=attention, mlp=mlp, has_dropout=self.dropout > 0)

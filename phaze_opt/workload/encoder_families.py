@@ -1,14 +1,14 @@
-"""Configs of encoders: BERT and RoBERTa with the heads that their classes have, and vision transformers."""
+"""Configs of vision transformers, and the heads that classes of BERT's kind have."""
 
 from dataclasses import replace
-from typing import Annotated, Literal
+from typing import Annotated
 
 from pydantic import Field
 
 from phaze_opt.errors import InputError
 from phaze_opt.workload.attention_spec import AttentionSpec
-from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
-from phaze_opt.workload.end_specs import HeadSpec, PatchFront, SequenceOutputs, TokenFront, TokenOutputs
+from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormSpec
+from phaze_opt.workload.end_specs import HeadSpec, PatchFront, SequenceOutputs, TokenOutputs
 from phaze_opt.workload.family_config import (
     NUM_ANSWERS,
     FamilyConfig,
@@ -16,90 +16,17 @@ from phaze_opt.workload.family_config import (
     Layers,
     Origin,
     Probability,
-    Rows,
     Width,
     read_from,
     stack_of,
 )
 from phaze_opt.workload.mlp_spec import MlpSpec
-from phaze_opt.workload.model import ModelSpec, next_sentence_outputs
+from phaze_opt.workload.model import next_sentence_outputs
 from phaze_opt.workload.model_classes import HeadKind
 from phaze_opt.workload.transformer import TransformerSpec
 
 MOST_PATCHES_A_SIDE = 1 << 10
 """Patches along the side of an image that are accepted."""
-
-
-class RobertaConfig(FamilyConfig):
-    """RoBERTa, and BERT with the same sizes: norms after the residuals, learned positions, a head by class."""
-
-    vocab_size: Rows
-    hidden_size: Width
-    num_layers: Layers = read_from("num_hidden_layers")
-    num_heads: Heads = read_from("num_attention_heads")
-    ffn_size: Width = read_from("intermediate_size")
-    max_sequence_length: Rows = read_from("max_position_embeddings")
-    num_token_types: Rows = read_from("type_vocab_size", default=2)
-    activation: str | None = read_from("hidden_act", default=None)
-    is_tied: bool = read_from("tie_word_embeddings", default=True)
-    position_embedding_type: Literal["absolute"] | None = "absolute"
-    is_encoder_decoder: Literal[False] = False
-    add_cross_attention: Literal[False] = False
-    hidden_dropout_prob: Probability = 0.1
-    attention_probs_dropout_prob: Probability = 0.1
-    pad_token_id: int | None = 1
-
-    @property
-    def num_unused_positions(self) -> int:
-        """Rows of the position table that no token uses: those up to the padding's."""
-        return (self.pad_token_id or 0) + 1
-
-    def to_model(self, origin: Origin) -> ModelSpec | TransformerSpec:
-        """The model that this config describes.
-
-        Raises:
-            InputError: the position table has no rows for tokens.
-        """
-        if self.max_sequence_length <= self.num_unused_positions:
-            message = f"{self.max_sequence_length} must exceed the {self.num_unused_positions} rows of padding"
-            raise InputError(message, key="max_position_embeddings")
-        return TransformerSpec(
-            name=origin.name,
-            family=origin.family,
-            architecture=origin.architecture,
-            stack=stack_of(self._front(), [self._block()] * self.num_layers),
-            head=self._head(origin),
-            max_sequence_length=self.max_sequence_length - self.num_unused_positions,
-            source=origin.source,
-            unread_keys=origin.unread_keys,
-        )
-
-    @property
-    def _norm(self) -> NormSpec:
-        return NormSpec(NormKind.LAYER, self.hidden_size)
-
-    def _front(self) -> TokenFront:
-        return TokenFront(
-            self.vocab_size,
-            self.hidden_size,
-            self.hidden_size,
-            num_position_rows=self.max_sequence_length,
-            num_token_types=self.num_token_types,
-            norm=self._norm,
-            has_dropout=self.hidden_dropout_prob > 0,
-        )
-
-    def _block(self) -> BlockSpec:
-        size = self.hidden_size // self.num_heads
-        has_dropout = self.attention_probs_dropout_prob > 0
-        attention = _plain_attention(self.hidden_size, self.num_heads, size, has_dropout=has_dropout)
-        mlp = MlpSpec(self.hidden_size, self.ffn_size, has_bias=True, has_relu=self.activation == "relu")
-        return BlockSpec(attention, mlp, self._norm, NormPlacement.AFTER, has_dropout=self.hidden_dropout_prob > 0)
-
-    def _head(self, origin: Origin) -> HeadSpec:
-        """With the words of the masked language model, until the class decides."""
-        outputs = TokenOutputs(self.vocab_size, self.hidden_size, self.is_tied, has_bias=True, has_transform=True)
-        return bert_head(HeadSpec(self.hidden_size, tokens=outputs, has_relu=self.activation == "relu"), origin)
 
 
 def bert_head(head: HeadSpec, origin: Origin) -> HeadSpec:
@@ -152,41 +79,33 @@ class VitConfig(FamilyConfig):
         )
         is_base = origin.head is HeadKind.BASE
         outputs = SequenceOutputs(self.hidden_size, 0 if is_base else origin.num_labels, has_pooler=is_base)
-        return TransformerSpec(
-            name=origin.name,
-            family=origin.family,
-            architecture=origin.architecture,
-            stack=stack_of(front, [self._block()] * self.num_layers),
-            head=HeadSpec(self.hidden_size, self._norm, sequence=outputs),
-            max_sequence_length=front.num_positions,
-            source=origin.source,
-            own_length=front.num_positions,
-            is_length_fixed=True,
-            unread_keys=origin.unread_keys,
-        )
+        stack, length = stack_of(front, [self._block()] * self.num_layers), front.num_positions
+        head = HeadSpec(self.hidden_size, self._norm, sequence=outputs)
+        return origin.model(stack, head, length, own_length=length, is_length_fixed=True)
 
     @property
     def _norm(self) -> NormSpec:
         return NormSpec(NormKind.LAYER, self.hidden_size)
 
     def _block(self) -> BlockSpec:
-        size = self.hidden_size // self.num_heads
+        sizes = self.hidden_size, self.num_heads, self.ffn_size
         has_dropout = self.attention_probs_dropout_prob > 0
-        attention = _plain_attention(self.hidden_size, self.num_heads, size, has_dropout=has_dropout)
-        attention = replace(attention, has_qkv_bias=self.qkv_bias)
-        mlp = MlpSpec(self.hidden_size, self.ffn_size, has_bias=True, has_relu=self.activation == "relu")
-        return BlockSpec(attention, mlp, self._norm, has_dropout=self.hidden_dropout_prob > 0)
+        block = plain_block(*sizes, has_relu=self.activation == "relu", has_attention_dropout=has_dropout)
+        attention = replace(block.attention, has_qkv_bias=self.qkv_bias)
+        return replace(block, attention=attention, has_dropout=self.hidden_dropout_prob > 0)
 
 
-def _plain_attention(hidden: int, num_heads: int, size: int, *, has_dropout: bool) -> AttentionSpec:
-    """Every head with a key and a value of its own, and biases everywhere."""
-    return AttentionSpec(
+def plain_block(hidden: int, heads: int, width: int, *, has_relu: bool, has_attention_dropout: bool) -> BlockSpec:
+    """Every head with a key and a value of its own, biases everywhere, layer norms before."""
+    attention = AttentionSpec(
         hidden_size=hidden,
-        num_heads=num_heads,
-        num_kv_heads=num_heads,
-        head_size=size,
-        value_size=size,
+        num_heads=heads,
+        num_kv_heads=heads,
+        head_size=hidden // heads,
+        value_size=hidden // heads,
         has_qkv_bias=True,
         has_output_bias=True,
-        has_dropout=has_dropout,
+        has_dropout=has_attention_dropout,
     )
+    mlp = MlpSpec(hidden, width, has_bias=True, has_relu=has_relu)
+    return BlockSpec(attention, mlp, NormSpec(NormKind.LAYER, hidden))

@@ -18,7 +18,9 @@ from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.model_classes import LANGUAGE_HEADS, HeadKind, ModelFamily, class_name
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 
-Layers = Annotated[int, Field(gt=0, le=1 << 14)]
+MAX_LAYERS = 2048
+"""Layers of a model; the deepest that was ever trained has half as many."""
+Layers = Annotated[int, Field(gt=0, le=MAX_LAYERS)]
 Heads = Annotated[int, Field(gt=0, le=1 << 14)]
 Width = Annotated[int, Field(gt=0, le=1 << 20)]
 Rows = Annotated[int, Field(gt=0, le=1 << 27)]
@@ -28,7 +30,7 @@ Factor = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NUM_ANSWERS = 2
 """Outputs of a token that say where an answer begins and ends."""
 LayerTypes = Annotated[
-    list[Literal["full_attention", "sliding_attention", "chunked_attention"]], Field(max_length=1 << 14)
+    list[Literal["full_attention", "sliding_attention", "chunked_attention"]], Field(max_length=MAX_LAYERS)
 ]
 
 
@@ -48,6 +50,7 @@ class Origin:
         head: of the class that the config names.
         num_labels: classes of a classifying head.
         unread_keys: keys that were not read and are not known to change nothing.
+        notes: how the config was read, a sentence each.
     """
 
     name: str
@@ -56,11 +59,27 @@ class Origin:
     head: HeadKind
     num_labels: int
     unread_keys: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def architecture(self) -> str:
         """The class of transformers."""
         return class_name(self.family, self.head)
+
+    def model(self, stack: Stack, head: HeadSpec, max_sequence_length: int, **more: Any) -> TransformerSpec:
+        """The model of a stack and a head; ``more`` are further attributes of it."""
+        return TransformerSpec(
+            name=self.name,
+            family=self.family,
+            architecture=self.architecture,
+            stack=stack,
+            head=head,
+            max_sequence_length=max_sequence_length,
+            source=self.source,
+            unread_keys=self.unread_keys,
+            notes=self.notes,
+            **more,
+        )
 
 
 class FamilyConfig(BaseModel):
@@ -154,15 +173,11 @@ def rotary_size(head_size: int, factor: float, rope: Mapping[str, Any] | None) -
     return int(head_size * stated) if isinstance(stated, float | int) and 0 < stated <= 1 else head_size
 
 
-TEXT_CONFIG = "text_config"
-"""Key of the language model's config, where a config has several models."""
-NESTED_FAMILIES = frozenset({ModelFamily.GEMMA3, ModelFamily.LLAMA4})
-"""Families of several models of which the language model alone is priced."""
-_TEXT_FAMILIES = {ModelFamily.GEMMA3: ModelFamily.GEMMA3_TEXT, ModelFamily.LLAMA4: ModelFamily.LLAMA4_TEXT}
 _ROPE, _PARTIAL = "rope_parameters", "partial_rotary_factor"
 _NEUTRAL_VALUES: Mapping[str, object] = MappingProxyType(
     {
         **dict.fromkeys(("layerdrop", "encoder_layerdrop", "decoder_layerdrop", "num_nextn_predict_layers"), 0),
+        **dict.fromkeys(("shared_intermediate_size", "shared_expert_intermediate_size"), 0),
         **dict.fromkeys(
             (
                 "attention_probs_dropout_prob",
@@ -173,7 +188,7 @@ _NEUTRAL_VALUES: Mapping[str, object] = MappingProxyType(
             ),
             0,
         ),
-        **dict.fromkeys(("use_sliding_window", "attention_bias", "mlp_bias", "tie_encoder_decoder"), False),
+        **dict.fromkeys(("use_sliding_window", "attention_bias", "mlp_bias", "qkv_bias", "tie_encoder_decoder"), False),
         **dict.fromkeys(("is_encoder_decoder", "add_cross_attention", "cross_attention_hidden_size"), False),
         "lm_head_bias": False,
         **dict.fromkeys(("partial_rotary_factor", "moe_layer_freq"), 1),
@@ -202,11 +217,6 @@ def harmless_keys() -> frozenset[str]:
     """
     text = (files("phaze_opt.workload") / "harmless_keys.json").read_text(encoding="utf-8")
     return frozenset(key for group in json.loads(text)["harmless"].values() for key in group)
-
-
-def text_family(family: ModelFamily) -> ModelFamily:
-    """The family of the language model alone."""
-    return _TEXT_FAMILIES.get(family, family)
 
 
 def unread_keys(values: Mapping[str, Any], schema: type[FamilyConfig], inside: tuple[str, ...]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ What it means is stated once, by the `TransformerSpec` that it is written out to
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Annotated
 
@@ -15,7 +15,7 @@ from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, No
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.end_specs import HeadSpec, SequenceOutputs, TokenFront, TokenOutputs
 from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec, MlpSpec
-from phaze_opt.workload.model_classes import ModelFamily, class_name, heads_of
+from phaze_opt.workload.model_classes import ModelFamily, class_name, row_of
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 from phaze_opt.workload.workload import Workload
 
@@ -46,6 +46,7 @@ class ModelSpec:
         num_experts, num_active_experts: 1 and 1 without mixture of experts.
         window: keys that a query meets at most; 0 for all. Written only where it is set, as are the unread keys.
         unread_keys: keys of its config that were not read and are not known to change nothing.
+        notes: how its config was read, a sentence each.
     """
 
     name: str
@@ -80,6 +81,7 @@ class ModelSpec:
     has_relu: Annotated[bool, later(False)] = False
     window: Annotated[int, later(0)] = 0
     unread_keys: Annotated[tuple[str, ...], later(())] = ()
+    notes: Annotated[tuple[str, ...], later(())] = ()
 
     def __post_init__(self) -> None:
         """Check the rules that join several sizes."""
@@ -111,7 +113,7 @@ class ModelSpec:
     @property
     def layers_key(self) -> Hashable:
         """Equal for models that differ in depth alone."""
-        return replace(self, num_layers=1, name="", source=""), self.cut.graphs_key
+        return replace(self, num_layers=1, name="", source="", unread_keys=(), notes=()), self.cut.graphs_key
 
     @property
     def own_sequence_length(self) -> int:
@@ -150,26 +152,6 @@ class ModelSpec:
         return ExpertRouting(self.num_active_experts) if self.has_experts else None
 
     @property
-    def has_rotary_positions(self) -> bool:
-        """Whether positions are rotations of query and key instead of a learned table."""
-        return self.num_position_rows == 0
-
-    @property
-    def query_size(self) -> int:
-        """Channels of the query: heads x head size (the hidden size for most models)."""
-        return self.num_heads * self.head_size
-
-    @property
-    def has_embedding_norm(self) -> bool:
-        """Whether the embedding is normalised (BERT)."""
-        return self.family is ModelFamily.BERT
-
-    @property
-    def norm_parameters(self) -> int:
-        """Parameters of one normalisation over the hidden size."""
-        return _norm(self).num_parameters
-
-    @property
     def num_parameters(self) -> int:
         """Parameters of the whole model, exact to the unit; a tied output matrix counts once."""
         return self.transformer.num_parameters
@@ -195,13 +177,44 @@ def _written_out(model: ModelSpec) -> TransformerSpec:
     return TransformerSpec(
         name=model.name,
         family=model.family,
-        architecture=class_name(model.family, heads_of(model.family)[0]),
+        architecture=class_name(model.family, row_of(model.family).heads[0]),
         stack=Stack(_front(model), (_block(model),), (0,) * model.num_layers),
         head=_head(model),
         max_sequence_length=model.max_sequence_length,
         source=model.source,
         unread_keys=model.unread_keys,
+        notes=model.notes,
     )
+
+
+def short_form(spec: TransformerSpec) -> ModelSpec | TransformerSpec:
+    """The short form of a transformer where that says all of it, else the transformer itself."""
+    front, block, outputs = spec.stack.front, spec.stack.kinds[0], spec.head.tokens
+    attention, experts = block.attention, block.experts
+    mlp = block.mlp if isinstance(block.mlp, MlpSpec) else block.mlp.expert
+    if outputs is None:
+        return spec
+    # Of the parts, first to last, what has the same name.
+    names = [field.name for field in fields(ModelSpec)]
+    parts = (outputs, mlp, front, attention, block, spec)
+    values = {name: getattr(part, name) for part in parts for name in names if hasattr(part, name)}
+    values |= {
+        "ffn_size": mlp.width,
+        "norm": block.norm.kind,
+        "has_affine_norm": block.norm.has_parameters,
+        "is_pre_norm": block.placement is NormPlacement.BEFORE,
+        "has_final_norm": spec.head.norm is not None,
+        "has_attention_output_bias": attention.has_output_bias,
+        "has_mlp_bias": mlp.has_bias,
+        "is_mlp_gated": mlp.is_gated,
+        "has_pretraining_heads": spec.head.sequence is not None,
+        "has_hidden_dropout": block.has_dropout,
+        "has_attention_dropout": attention.has_dropout,
+        "num_experts": 1 if experts is None else experts.num_experts,
+        "num_active_experts": 1 if experts is None else experts.num_active,
+    }
+    model = ModelSpec(**values)
+    return model if model.transformer == spec else spec
 
 
 def _front(model: ModelSpec) -> TokenFront:
@@ -211,7 +224,7 @@ def _front(model: ModelSpec) -> TokenFront:
         hidden_size=model.hidden_size,
         num_position_rows=model.num_position_rows,
         num_token_types=model.num_token_types,
-        norm=_norm(model) if model.has_embedding_norm else None,
+        norm=_norm(model) if model.family is ModelFamily.BERT else None,
         has_dropout=model.has_hidden_dropout and model.family is not ModelFamily.OPT,
     )
 
@@ -223,7 +236,7 @@ def _block(model: ModelSpec) -> BlockSpec:
         num_kv_heads=model.num_kv_heads,
         head_size=model.head_size,
         value_size=model.head_size,
-        rotary_size=model.head_size if model.has_rotary_positions else 0,
+        rotary_size=0 if model.num_position_rows else model.head_size,
         window=model.window,
         has_qkv_bias=model.has_qkv_bias,
         has_output_bias=model.has_attention_output_bias,
@@ -265,5 +278,5 @@ def _head(model: ModelSpec) -> HeadSpec:
             model.vocab_size, model.embedding_size, model.is_tied, has_bias=has_heads, has_transform=has_heads
         ),
         sequence=next_sentence_outputs(model.hidden_size) if has_heads else None,
-        has_relu=model.has_relu,
+        has_relu=model.has_relu and has_heads,
     )

@@ -201,6 +201,7 @@ class TrainingStack:
         whole_sets: how often a layer's parameters are whole on a device at once under ZeRO 3: 1 where they are gathered
             and their gradients reduced module by module, 3 with this layer's weights, the next one's and this layer's
             gradients (FSDP, which gathers ahead).
+        pads_vocabulary: whether its token table has more rows than the model's, so that they divide well.
         waiting_share: share of a step lost to waiting for the slowest island (node, slice) each time their number
             doubles.
         memory: what else it makes a device hold.
@@ -263,6 +264,7 @@ class TrainingStack:
     kept_share: Annotated[float, later(1.0)] = 1.0
     whole_sets: int = 1
     waiting_share: float = 0.0
+    pads_vocabulary: Annotated[bool, later(False)] = False
     memory: Annotated[StackMemory, later(NO_HABITS)] = NO_HABITS
     options: Annotated[tuple[str, ...], later(())] = ()
     rules: Annotated[tuple[LaunchRule, ...], later(())] = ()

@@ -83,6 +83,7 @@ class TransformerSpec:
         own_length: sequence length of training unless another is asked for; 0 for the usual rule.
         is_length_fixed: whether it has no other length (images).
         unread_keys: keys of its config that were not read and are not known to change nothing.
+        notes: how its config was read, a sentence each.
     """
 
     name: str
@@ -97,6 +98,7 @@ class TransformerSpec:
     is_length_fixed: bool = False
     unread_keys: Annotated[tuple[str, ...], later(())] = ()
     is_cut_by_layers: Annotated[bool, later(False)] = False
+    notes: Annotated[tuple[str, ...], later(())] = ()
 
     @property
     def transformer(self) -> "TransformerSpec":
@@ -162,7 +164,9 @@ class TransformerSpec:
     def layers_key(self) -> Hashable:
         """Equal for models of the same kinds of layers and the same front, unit and back."""
         encoder = self.encoder and replace(self.encoder, stack=_each_kind_once(self.encoder.stack))
-        alone = replace(self, name="", source="", unread_keys=(), stack=_each_kind_once(self.stack), encoder=encoder)
+        alone = replace(
+            self, name="", source="", unread_keys=(), notes=(), stack=_each_kind_once(self.stack), encoder=encoder
+        )
         return alone, self.cut.graphs_key
 
     @property

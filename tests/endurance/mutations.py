@@ -21,6 +21,8 @@ class Kind(Enum):
     LINES = "jsonl"
     ARRAYS = "npz"
     TABLE = "parquet"
+    TRACED = "traced model"
+    ONNX = "onnx"
 
 
 Change = Callable[[bytes, random.Random], bytes]
@@ -59,6 +61,7 @@ DEEP = 100_000
 def mutate(data: bytes, kind: Kind, rng: random.Random) -> bytes:
     """One mutant of a file; one in four is damaged twice."""
     from array_mutations import CHANGES_OF_ARRAYS, CHANGES_OF_TABLES
+    from model_mutations import change_onnx, change_traced
 
     structured: dict[Kind, tuple[Change, ...]] = {
         Kind.TOML: (change_toml_value, change_toml_key, change_word),
@@ -67,11 +70,14 @@ def mutate(data: bytes, kind: Kind, rng: random.Random) -> bytes:
         Kind.LINES: (change_line_value, change_line_value, change_line_value, change_word),
         Kind.ARRAYS: CHANGES_OF_ARRAYS,
         Kind.TABLE: CHANGES_OF_TABLES,
+        Kind.TRACED: (change_traced,),
+        Kind.ONNX: (change_onnx,),
     }
-    is_binary = kind in (Kind.ARRAYS, Kind.TABLE)
+    is_binary = kind in (Kind.ARRAYS, Kind.TABLE, Kind.ONNX)
     plain = BYTES if is_binary else BYTES + TEXT
     for _ in range(2 if rng.random() < 0.25 else 1):
-        change = rng.choice(structured[kind] if rng.random() < 0.6 else plain)
+        share = 0.95 if kind is Kind.TRACED else 0.6
+        change = rng.choice(structured[kind] if rng.random() < share else plain)
         try:
             data = change(data, rng)
         except Exception:  # what an earlier change left can no longer be opened to be changed

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from forked_commands import WALL_LIMIT_S, CommandRunner
@@ -29,6 +30,8 @@ COPIES = {
 }
 
 
+TRACED = ("mixtral-8x7b", "gnmt4", "resnet18", "qwen3-8b")
+HAS_ONNX = find_spec("onnx") is not None
 MakeOrigin = Callable[[str], Path]
 """The folder that a command leaves, by the name of the command."""
 
@@ -51,7 +54,7 @@ class Reader:
 
     def command_on(self, path: Path) -> str:
         """The command that reads a file at a path below the folder."""
-        return self.command.replace("DIR", str(path.parent))
+        return self.command.replace("DIR", str(path.parent)).replace("FILE", str(path))
 
 
 READERS = (
@@ -61,6 +64,8 @@ READERS = (
     Reader("space", "texts", "space.toml", Kind.TOML, "space --space space.toml"),
     Reader("study file", "texts", "study.toml", Kind.TOML, STUDY),
     Reader("model", "texts", "config.json", Kind.JSON, EVALUATE.replace("tiny", "config.json")),
+    Reader("traced model", "models", "traced-*.json", Kind.TRACED, EVALUATE.replace("tiny", "FILE")),
+    Reader("ONNX file", "models", "*.onnx", Kind.ONNX, "extract --onnx FILE --out out.json"),
     Reader("schedule", "texts", "layer.json", Kind.JSON, "schedule layer.json --json"),
     Reader("placement", "texts", "instance.json", Kind.JSON, "place instance.json --semantics phaze --json"),
     Reader("constants", "texts", "constants.json", Kind.JSON, f"{VALIDATE} operators.csv --constants constants.json"),
@@ -93,6 +98,18 @@ def make_texts(directory: Path, runner: CommandRunner) -> None:
         shutil.copyfile(ROOT / path, directory / name)
 
 
+def make_models(directory: Path, runner: CommandRunner) -> None:
+    """Traced models of several kinds, and ONNX files where the library is there to make and to read them."""
+    del runner
+    for name in TRACED:
+        shutil.copyfile(ROOT / f"tests/traced_models/{name}.json", directory / f"traced-{name}.json")
+    if HAS_ONNX:
+        from onnx_models import small_cnn, small_encoder
+
+        for name, model in (("cnn", small_cnn()), ("encoder", small_encoder()), ("fixed", small_encoder(batch=2))):
+            (directory / f"{name}.onnx").write_bytes(model.SerializeToString())
+
+
 def run_of(command: str, interrupted_at: str = "") -> Callable[[Path, CommandRunner], None]:
     """What a command leaves."""
 
@@ -107,6 +124,7 @@ def run_of(command: str, interrupted_at: str = "") -> Callable[[Path, CommandRun
 
 ORIGINS = {
     "texts": make_texts,
+    "models": make_models,
     "certificate": run_of(CERTIFY),
     "proof": run_of(CERTIFY, "phaze_opt.certify.prove:write_certificate"),
     "robust": run_of(ROBUST, "phaze_opt.certify.robust.analyse:write_plain"),

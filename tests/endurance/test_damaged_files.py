@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 from forked_commands import CommandRunner, Ended
 from mutations import Kind, mutate
-from readers import CERTIFY, READERS, SEARCH, STUDY, MakeOrigin, Reader
+from readers import CERTIFY, HAS_ONNX, READERS, SEARCH, STUDY, MakeOrigin, Reader
 
 from phaze_opt.record.journal import parse_line
 
@@ -35,6 +35,8 @@ ANSWER = ("best", "best_by_condition", "value", "upper_bound", "gap", "regret", 
 
 def marks(reader: Reader) -> tuple[pytest.MarkDecorator, ...]:
     """Of files that are read as others are: commands of seconds."""
+    if reader.kind is Kind.ONNX and not HAS_ONNX:
+        return (pytest.mark.skip(reason="needs onnx"),)
     return (pytest.mark.slow,) if reader.name in ALIKE else ()
 
 

@@ -294,6 +294,7 @@ def test_the_command_writes_what_is_read_again(tmp_path, capsys):
         ({"model_type": "lama"}, ["is no family of transformers", "near it: llama"]),
         ({"model_type": 5}, ["is no family"]),
         (CONFIGS["gpt2"] | {"architectures": ["GPT9"]}, ["is no class of transformers"]),
+        ({"model_type": "mine", "architectures": ["MineForCausalLM"]}, ["is no family of transformers"]),
         (CONFIGS["gpt2"] | {"n_embd": -8}, ["cannot build"]),
         (CONFIGS["gpt2"] | {"n_embd": "wide"}, ["transformers cannot"]),
     ],
@@ -301,6 +302,34 @@ def test_the_command_writes_what_is_read_again(tmp_path, capsys):
 def test_configs_that_are_refused(config, words, tmp_path, capsys):
     (tmp_path / "config.json").write_text(json.dumps(config))
     refused(["extract", "--hf", str(tmp_path), "--out", str(tmp_path / "m.json")], capsys, *words)
+
+
+def test_a_type_that_nobody_knows_is_extracted_by_its_class(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps(CONFIGS["llama"] | {"model_type": "mine"}))
+    with pytest.raises(InputError, match="is no family of transformers"):
+        hugging_face_step(tmp_path)
+    named = CONFIGS["llama"] | {"model_type": "mine", "architectures": ["LlamaForCausalLM"]}
+    (tmp_path / "config.json").write_text(json.dumps(named))
+    model = extract(hugging_face_step(tmp_path))
+    assert num_parameters(model) == num_parameters(extract(step_of("llama", tmp_path)))
+    assert any("'mine' is read as llama" in note for note in model.notes)
+
+
+def test_infinities_are_read_as_transformers_saves_them(tmp_path):
+    """Of Mamba-2 its steps may be of any length."""
+    from transformers import Mamba2Config
+
+    sizes = {
+        "hidden_size": 64,
+        "num_hidden_layers": 2,
+        "num_heads": 8,
+        "head_dim": 16,
+        "state_size": 8,
+        "vocab_size": 99,
+    }
+    Mamba2Config(**sizes, n_groups=1, time_step_limit=(0.0, float("inf"))).save_pretrained(tmp_path)
+    assert '"__float__": "Infinity"' in (tmp_path / "config.json").read_text()
+    assert hugging_face_step(tmp_path).name
 
 
 @pytest.mark.parametrize(

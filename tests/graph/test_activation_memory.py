@@ -119,7 +119,7 @@ def test_the_attention_core_is_every_product_of_queries_with_keys_and_values(nam
     model = load_model(name)
     block = graph_of(model, 4, batch=2, fusion=fusion, attention=attention).layers[1]
     core = [op for op in block.forward.operators if is_attention_core(op.name)]
-    assert sum(op.macs for op in core) == 2 * 2 * 512 * 512 * model.query_size // 4
+    assert sum(op.macs for op in core) == 2 * 2 * 512 * 512 * model.num_heads * model.head_size // 4
     kinds = {work.kind for op in core for work in op.vector_works}
     assert kinds <= {VectorKind.SOFTMAX_FORWARD, VectorKind.ADD}
     softmaxes = [w for op in core for w in op.vector_works if w.kind is VectorKind.SOFTMAX_FORWARD]
@@ -127,7 +127,7 @@ def test_the_attention_core_is_every_product_of_queries_with_keys_and_values(nam
     assert not any(op.parameter_bytes for op in core)
     backward = [op for op in block.backward.operators if is_attention_core(op.name)]
     repeated = 1 if attention is AttentionForm.FUSED else 0
-    assert sum(op.macs for op in backward) == (4 + repeated) * 2 * 512 * 512 * model.query_size // 4
+    assert sum(op.macs for op in backward) == (4 + repeated) * 2 * 512 * 512 * model.num_heads * model.head_size // 4
     if attention is AttentionForm.FUSED:
         assert block.selective_bytes == block.stash_bytes
 

@@ -142,12 +142,9 @@ def test_devices_that_share_a_key_value_head_each_hold_a_copy(name: str, t: int,
     assert matmuls["attention"][0].batch == 1
     assert matmuls["attention"][0].m == 512 * model.num_heads // t
     weights = [layers[1].num_parameters for layers in (graph.layers, one.layers)]
-    norms_and_output_bias = 2 * model.norm_parameters
-    expected = (
-        weights[1]
-        - norms_and_output_bias
-        + more * (2 * model.hidden_size * model.num_kv_heads * model.head_size + bias)
-    ) / t
+    norms_and_output_bias = 2 * model.transformer.stack.kinds[0].norm.num_parameters
+    keys = model.num_kv_heads * model.head_size
+    expected = (weights[1] - norms_and_output_bias + more * (2 * model.hidden_size * keys + bias)) / t
     assert weights[0] - norms_and_output_bias == expected
 
 

@@ -48,6 +48,10 @@ WIDER_ENCODER: dict[str, Any] = {
 }
 
 
+TOKENS = {"pad_token_id": 0, "bos_token_id": 0, "eos_token_id": 1}
+"""Of small vocabularies, where those of a family are beyond."""
+
+
 def without(config: dict[str, Any], *keys: str) -> dict[str, Any]:
     """A config without some keys."""
     return {key: value for key, value in config.items() if key not in keys}
@@ -215,6 +219,14 @@ PAIRS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     ),
     "olmo2": (ROTARY, WIDER | {"num_key_value_heads": 6}),
     "granite": (ROTARY, WIDER | {"tie_word_embeddings": True}),
+    "exaone4": (
+        ROTARY | TOKENS | {"num_hidden_layers": 8, "sliding_window": 128},
+        WIDER | TOKENS | {"num_hidden_layers": 8, "sliding_window": None, "layer_types": ["full_attention"] * 8},
+    ),
+    "minimax_m2": (
+        ROTARY | TOKENS | {"head_dim": 32, "num_local_experts": 4, "num_experts_per_tok": 2, "rotary_dim": 16},
+        WIDER | TOKENS | {"head_dim": 64, "num_local_experts": 8, "num_experts_per_tok": 4},
+    ),
     "t5": (
         {
             "d_model": 128,

@@ -155,7 +155,7 @@ def test_mfu_counts_all_devices_and_no_recomputation(replayed):
         2 * model.hidden_size * (model.hidden_size + model.num_kv_heads * model.head_size) + mlp + router
     )
     head = model.hidden_size * (model.vocab_size + (model.hidden_size if model.has_pretraining_heads else 0))
-    flops = 6 * (blocks + head) * tokens + 12 * model.num_layers * model.query_size * tokens**2
+    flops = 6 * (blocks + head) * tokens + 12 * model.num_layers * model.num_heads * model.head_size * tokens**2
     if model.has_pretraining_heads:
         flops += 6 * model.hidden_size * (model.hidden_size + 2)
     peak = 2 * chip.num_tc * chip.tc_width * chip.tc_depth * chip.clock_hz * replayed.scenario.cluster.num_devices

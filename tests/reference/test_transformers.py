@@ -4,6 +4,7 @@ Both are imported inside the tests, so that the default run, which deselects the
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from kits.family_models import RECORDED, model_of
 
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.workload.config import load_model, parse_config
+from phaze_opt.workload.config_family import config_of
+from phaze_opt.workload.model_classes import ModelFamily, class_name, row_of
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 
 pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("default")]
@@ -140,3 +143,38 @@ def test_matmul_flops_of_a_training_step(name: str) -> None:
         model(input_ids=ids, **labels).loss.backward()
     spec = parse_config(SMALL[name], name=name, source="test")
     assert counter.get_total_flops() == pytest.approx(BATCH * model_flops(spec, SEQUENCE), rel=1e-3)
+
+
+def without_reading(model: Any) -> Any:  # noqa: ANN401
+    return replace(model.transformer, unread_keys=(), notes=())
+
+
+SWITCHES = ("use_sliding_window", "use_qk_norm", "use_bias")
+NEEDED = {ModelFamily.DEEPSEEK_V2: {"num_experts_per_tok": 6}, ModelFamily.GLM4_MOE: {"num_attention_heads": 32}}
+"""Sizes without a default that a model could have."""
+
+
+@pytest.mark.parametrize(
+    ("family", "switch"),
+    [
+        (family, switch)
+        for family in ModelFamily
+        for switch in ("", *SWITCHES)
+        if {switch} <= {"", *row_of(family).reads}
+    ],
+)
+def test_defaults_are_those_of_transformers(family: ModelFamily, switch: str) -> None:
+    """A config of the sizes alone is the model of all that transformers writes of it, and has its parameters."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    schema, plain = config_of(family), CONFIG_MAPPING[family]()
+    keys = schema.fields_by_key()
+    layers = [key for key, field in keys.items() if field in ("num_layers", "num_decoder_layers")]
+    required = [key for key, field in keys.items() if schema.model_fields[field].is_required()]
+    given = {key: getattr(plain, key) for key in required} | dict.fromkeys(layers, 5) | NEEDED.get(family, {})
+    given |= {"model_type": family.value, "pad_token_id": 1} | ({switch: True} if switch else {})
+    full = CONFIG_MAPPING[family].from_dict(dict(given)).to_dict()
+    named = {"architectures": [class_name(family, row_of(family).heads[0])]}
+    one, other = (parse_config(each | named, name="x", source="s") for each in (given, full))
+    assert without_reading(one) == without_reading(other)
+    assert one.num_parameters == count_parameters(reference_model(full | named, device="meta"))

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,7 +12,8 @@ from hypothesis import strategies as st
 from kits.family_models import RECORDED
 
 from phaze_opt.errors import InputError
-from phaze_opt.workload.config import load_model, parse_config, parse_config_text
+from phaze_opt.workload.config import load_model, parse_config, parse_config_object, parse_config_text
+from phaze_opt.workload.family_config import MAX_LAYERS
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 
 LLAMA = json.loads(read_zoo_text("llama-3-8b"))
@@ -44,20 +46,29 @@ def refusal(given: object, tmp_path: Path | None = None) -> str:
     return message
 
 
-def test_directory_is_refused_and_the_config_in_it_is_named(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="is a directory where a model config file belongs"):
-        load_model(str(tmp_path))
-    (tmp_path / "config.json").write_text(json.dumps(LLAMA))
-    with pytest.raises(InputError, match=r"give .*config\.json"):
-        load_model(str(tmp_path))
-
-
-def test_config_json_is_named_after_its_folder(tmp_path: Path) -> None:
+def test_a_folder_with_a_config_is_the_model_of_its_name(tmp_path: Path) -> None:
     folder = tmp_path / "my-llama"
     folder.mkdir()
+    with pytest.raises(InputError, match=r"is a directory without a config\.json; give"):
+        load_model(str(folder))
     (folder / "config.json").write_text("\ufeff" + json.dumps(LLAMA), encoding="utf-8")
-    model = load_model(str(folder / "config.json"))
-    assert (model.name, model.num_parameters) == ("my-llama", 8_030_261_248)
+    for name in (folder, f"{folder}/", folder / "config.json"):
+        model = load_model(str(name))
+        assert (model.name, model.num_parameters) == ("my-llama", 8_030_261_248)
+
+
+def test_numbers_that_are_not_finite_are_read_as_transformers_saves_them(tmp_path: Path) -> None:
+    """Where no size may be one they are refused as the bare words are."""
+    saved = {"time_step_limit": [0.0, {"__float__": "Infinity"}], "low": {"__float__": "-Infinity"}}
+    values = parse_config_object(json.dumps(saved | {"no": {"__float__": "NaN"}}), source="s").values
+    assert (values["time_step_limit"], values["low"]) == ([0.0, math.inf], -math.inf)
+    assert math.isnan(values["no"])
+    bare, written = (
+        refusal(json.dumps(LLAMA | {"hidden_size": size}), tmp_path) for size in (math.inf, {"__float__": "Infinity"})
+    )
+    assert bare == written
+    other = {"__float__": "Infinity", "more": 1}
+    assert parse_config_object(json.dumps({"a": other}), source="s").values["a"] == other
 
 
 def test_truncated_file_names_the_line(tmp_path: Path) -> None:
@@ -74,6 +85,12 @@ def test_truncated_file_names_the_line(tmp_path: Path) -> None:
 )
 def test_sizes_must_be_positive_whole_numbers(key: str, value: object) -> None:
     assert f"key '{key}'" in refusal(LLAMA | {key: value})
+
+
+def test_layers_have_a_bound_that_is_said() -> None:
+    deep = parse_config(LLAMA | {"num_hidden_layers": MAX_LAYERS}, name="deep", source="s")
+    assert deep.num_layers == MAX_LAYERS
+    assert f"value 10000 must be at most {MAX_LAYERS}" in refusal(LLAMA | {"num_hidden_layers": 10_000})
 
 
 @pytest.mark.parametrize("key", [*SIZES, "model_type"])

@@ -10,7 +10,7 @@ from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
 from phaze_opt.graph.traced.folding import CutRule, LayerChain, fold_branches, fold_layers
 from phaze_opt.graph.traced.layer_sharding import LayerSharding
 from phaze_opt.graph.traced.normalise.attention_core import combine_qkv, join_attention
-from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants, plain_products
+from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants, plain_products, selecting_weight
 from phaze_opt.graph.traced.normalise.expert_sums import absorb_expert_biases, join_expert_sums
 from phaze_opt.graph.traced.normalise.identities import elide_identities, end_at_losses, plain_names
 from phaze_opt.graph.traced.normalise.regions import absorb_norm_weights, collapse_regions, join_gates
@@ -23,6 +23,8 @@ from phaze_opt.workload.branches import MAX_DOWN_SETS, down_sets
 from phaze_opt.workload.chain import ChainCut, CutPlaces, cut_between_layers, cut_branches, cut_chain
 from phaze_opt.workload.mlp_spec import ExpertRouting
 
+MAX_BESIDE = 200
+"""Operations of a layer that stand beside one another: schedules of more take minutes."""
 _MAX_KEPT = 16
 """Models that are kept ready."""
 
@@ -48,6 +50,7 @@ class LayeredModel:
         experts: its experts.
         shardings: of each kind of layer over a tensor-parallel group.
         cut_of: the rule that cuts its chain.
+        selector: path of a weight that chooses by values alone, if there is any (`dependence.selecting_weight`).
     """
 
     model: TracedModel
@@ -57,6 +60,7 @@ class LayeredModel:
     experts: ExpertCounts
     shardings: tuple[LayerSharding, ...]
     cut_of: CutRule
+    selector: str = ""
 
     @property
     def cut(self) -> ChainCut:
@@ -118,12 +122,19 @@ def layered_model_of(
     cut_of = cut_chain if cuts is CutPlaces.UNITS else cut_between_layers
     folded = fold_branches(graph) if cuts is CutPlaces.BRANCHES else None
     folded = folded or fold_layers(graph, cut_of=cut_of)
+    widest = max(layer.most_beside for layer in folded.layers)
+    if widest > MAX_BESIDE:
+        message = (
+            f"a layer of {model.name} has {widest:,} operations beside one another; at most {MAX_BESIDE} are priced"
+        )
+        raise InputError(message, source=source)
     try:
         shardings = tuple(_shardings(graph, folded))
         experts = _with_groups(_experts(graph, model), flat)
     except OF_OTHER_FORM as error:
         raise form_fault(error, "sharding") from error
-    return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings, cut_of)
+    selector = selecting_weight(flat, graph)
+    return LayeredModel(model, graph, folded, _num_parameters(flat), experts, shardings, cut_of, selector)
 
 
 def _shardings(graph: FlatGraph, folded: LayerChain) -> Iterator[LayerSharding]:
@@ -207,8 +218,10 @@ def _active(graph: FlatGraph, node: TracedNode, model: TracedModel) -> int:
     return max(1, graph.tensors[rows.id].shape[0].evaluate(values) // tokens)
 
 
-OF_OTHER_FORM = (IndexError, KeyError, StopIteration, TypeError, ValueError, AttributeError)
-"""What a pass may raise of operations without the arguments that their names need."""
+OF_OTHER_FORM = (IndexError, KeyError, StopIteration, RuntimeError, TypeError, ValueError, AttributeError)
+"""What a pass may raise of operations without the arguments that their names need; a generator that wants the next of
+nothing raises a `RuntimeError`.
+"""
 PASSES: tuple[Callable[[FlatGraph], FlatGraph], ...] = (
     plain_names,
     drop_unused,

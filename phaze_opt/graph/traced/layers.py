@@ -40,6 +40,17 @@ class TracedLayer:
     is_apart: bool = False
 
     @property
+    def most_beside(self) -> int:
+        """Most operations that stand beside one another, at one distance from what enters."""
+        depth: dict[str, int] = {}
+        beside = Counter[int]()
+        for node in self.nodes:
+            own = 1 + max((depth.get(name, 0) for name in node.tensor_ids()), default=0)
+            depth.update(dict.fromkeys(node.outputs, own))
+            beside[own] += 1
+        return max(beside.values(), default=0)
+
+    @property
     def handed_on(self) -> frozenset[str]:
         """Inputs that it reads and passes on."""
         return frozenset(self.inputs) & frozenset(self.outputs)

@@ -20,8 +20,10 @@ from phaze_opt.record.input_files import shorten
 from phaze_opt.record.line_numbers import dotted
 
 MAX_RUNS = 10_000
-MAX_OPERATIONS = 200_000
+MAX_OPERATIONS = 30_000
 """Operations of a model with every repeat written out."""
+
+NOTHING_TO_TRAIN = "there is nothing to train; give a model with parameters"
 
 Fault = tuple[tuple[str | int, ...], str]
 """Path of what is wrong, and the rule it breaks."""
@@ -50,6 +52,9 @@ def faults_of(model: TracedModel) -> Iterator[Fault]:
         yield from ((place + path, rule) for path, rule in _body_faults(body, model.symbols))
     yield from _size_faults(model, bodies)
     yield from _graph_faults(model, bodies)
+    graphs = (model.tensors, *(body.tensors for body in model.bodies))
+    if not any(each.role is TracedRole.PARAMETER for tensors in graphs for each in tensors):
+        yield ("tensors",), f"hold no parameter: {NOTHING_TO_TRAIN}"
 
 
 def _symbol_faults(model: TracedModel) -> Iterator[Fault]:

@@ -34,6 +34,8 @@ MAX_DEPTH = 4
 """Lists within lists that an argument may be."""
 TENSOR_MARK, SIZE_MARK = "%", "="
 """What a text that is a tensor's id, and one that is a size, begins with among arguments."""
+MAX_DIFFERENT_SIZES = 4096
+"""Sizes that a model may have, as they are written."""
 _MAX_LIST = 4096
 _MAX_TENSORS = 2 * MAX_OPERATIONS
 _HEAD_BYTES = 1024
@@ -207,6 +209,9 @@ class _Reading:
 
     def _size(self, size: int | str, *path: str | int) -> Polynomial:
         if size not in self._sizes:
+            if len(self._sizes) == MAX_DIFFERENT_SIZES:
+                rule = f"size {shorten(size)} comes after {MAX_DIFFERENT_SIZES:,} different ones; no more can be read"
+                raise self._document.fault(rule, *path)
             try:
                 self._sizes[size] = parse_polynomial(str(size))
             except InputError as error:

@@ -6,7 +6,7 @@ polynomials in the micro-batch ``b`` and, where the export knows it, the sequenc
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -108,11 +108,16 @@ class TracedNode:
     attrs: tuple[tuple[str, Argument], ...] = ()
     module: str = ""
 
+    _ids: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Find the tensors among its arguments, which passes ask for again and again."""
+        values = (*self.inputs, *(value for _, value in self.attrs))
+        object.__setattr__(self, "_ids", tuple(name for value in values for name in references(value)))
+
     def tensor_ids(self) -> Iterator[str]:
         """Ids of all tensors among its arguments, in their order."""
-        yield from references(self.inputs)
-        for _, value in self.attrs:
-            yield from references(value)
+        return iter(self._ids)
 
 
 def references(value: Argument) -> Iterator[str]:
@@ -121,7 +126,10 @@ def references(value: Argument) -> Iterator[str]:
         yield value.id
     elif isinstance(value, tuple):
         for each in value:
-            yield from references(each)
+            if isinstance(each, TensorRef):
+                yield each.id
+            elif isinstance(each, tuple):
+                yield from references(each)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
-from math import gcd
+from math import gcd, prod
 from typing import Annotated
 
 from phaze_opt.graph.operator import Matmul, Phase
@@ -12,7 +12,7 @@ from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.device_sizes import DeviceSizes, WeightShare, weight_shares
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer, count_blocks
-from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
+from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, UNMASKED
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
@@ -76,6 +76,27 @@ class TracedWorkload:
     def notes(self) -> tuple[str, ...]:
         """What the export wants to be told, and what of the model counts otherwise than it runs, a sentence each."""
         return (*self._own_notes(), *self.layered.model.notes)
+
+    @property
+    def sparse_note(self) -> str:
+        """That selectors and what they leave out are not priced; empty without any."""
+        found = self.layered.selector
+        if not found:
+            return ""
+        return (
+            f"selectors of {self.name} without a gradient ('{found[:80]}') are priced as free, and sparse attention as "
+            "dense"
+        )
+
+    @property
+    def unmasked_share(self) -> float:
+        """Share of the products of attention that no mask halves, of those that were traced as one operation."""
+        graph, total, unmasked = self.layered.graph, 0, 0
+        for node in (each for each in graph.nodes if each.op == ATTENTION):
+            query, key = (graph.tensors[name].shape for name in list(node.tensor_ids())[:2])
+            macs = prod(size.evaluate(graph.values) for size in (*query, key[-2]))
+            total, unmasked = total + macs, unmasked + macs * (UNMASKED in dict(node.attrs))
+        return unmasked / max(1, total)
 
     def _own_notes(self) -> Iterator[str]:
         once, extra = self.layered.num_unit_parameters, self.layered.num_recounted_parameters

@@ -17,7 +17,8 @@ from phaze_opt.workload.training import AttentionForm, TrainingSpec
 CONFIGS = configs()
 CONSTANTS = load_constants()
 DEGREES = {name: (2, 4, 8) if name.endswith("0") else (2, 3, 6) for name in CONFIGS}
-WITH_EXPERTS = [name for name in CONFIGS if name.startswith(("mixtral", "qwen3_moe", "deepseek", "gpt_oss", "llama4"))]
+_EXPERTS = ("mixtral", "qwen3_moe", "deepseek", "gpt_oss", "llama4", "minimax")
+WITH_EXPERTS = [name for name in CONFIGS if name.startswith(_EXPERTS)]
 LAYOUTS = [(1, 4, None), (2, 2, None), (2, 2, 2), (4, 4, 1), (4, 2, 2)]
 """Devices of a tensor group, those that share experts out, and those that split each."""
 

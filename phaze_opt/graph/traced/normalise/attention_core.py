@@ -18,9 +18,9 @@ from phaze_opt.graph.traced.polynomial import Polynomial
 from phaze_opt.graph.traced.traced_model import Argument, TensorRef, TracedNode, TracedRole, TracedTensor
 
 ATTENTION = "phaze.attention"
-DROPOUT, CAP, WINDOW, SINKS = "dropout", "cap", "window", "sinks"
+DROPOUT, CAP, WINDOW, SINKS, UNMASKED = "dropout", "cap", "window", "sinks", "unmasked"
 """Attributes: probabilities are dropped, scores are capped, keys that a query meets at most, the last input is a score
-of each head besides."""
+of each head besides, no mask hides any key."""
 _FUNCTION = "aten.scaled_dot_product_attention"
 _PRODUCTS = ("aten.matmul", "aten.bmm", "aten.baddbmm")
 _SOFTMAX = "aten.softmax"
@@ -43,7 +43,7 @@ def join_attention(graph: FlatGraph) -> FlatGraph:
 
 def _of_function(graph: FlatGraph, node: TracedNode) -> TracedNode:
     """An attention that the trace has as one operation, with the attributes that are priced."""
-    given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p"), node.inputs, strict=False))
+    given = dict(zip(("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), node.inputs, strict=False))
     given |= dict(node.attrs)
     added = (given.get("attn_mask"), *node.inputs[4:5])
     biases = tuple(
@@ -61,6 +61,9 @@ def _of_function(graph: FlatGraph, node: TracedNode) -> TracedNode:
         named.append((DROPOUT, True))
     if isinstance(given.get(WINDOW), int):
         named.append((WINDOW, given[WINDOW]))
+    is_hidden = isinstance(given.get("attn_mask"), TensorRef) and not biases
+    if not (given.get("is_causal") or is_hidden or given.get(WINDOW)):
+        named.append((UNMASKED, True))
     return TracedNode(ATTENTION, (*node.inputs[:3], *biases), node.outputs, tuple(named), node.module)
 
 

@@ -109,3 +109,23 @@ def drop_unused(graph: FlatGraph) -> FlatGraph:
             kept.append(node)
             needed.update(node.tensor_ids())
     return replace(graph, nodes=tuple(reversed(kept)))
+
+
+def selecting_weight(flat: FlatGraph, graph: FlatGraph) -> str:
+    """Path of the largest weight of products that only choose: they reach the loss as places and masks; else empty.
+
+    No gradient comes back to it: nothing of such a product is priced, and what it chooses from is, as all of it.
+
+    Args:
+        flat: as it was traced.
+        graph: what of it is priced.
+    """
+    priced = {graph.parameter(name) for node in graph.nodes for name in node.tensor_ids()}
+    needed, found = set(flat.ends), set[str]()
+    for node in reversed(flat.nodes):
+        if needed.intersection(node.outputs):
+            needed.update(node.tensor_ids())
+            weights = (name for name in node.tensor_ids() if flat.role(name) is TracedRole.PARAMETER)
+            found.update(flat.parameter(name) for name in weights if node.op.rpartition(".")[0] in HEAVY)
+    choosing = sorted(found - priced)
+    return flat.tensors[_largest(flat, choosing)].fqn if choosing else ""
