@@ -47,6 +47,12 @@ def _set_options(highs: Any, options: Mapping[str, object]) -> None:
         highs.setOptionValue(name, value)
 
 
+@cache
+def _library() -> ctypes.CDLL:
+    """The C library, whose stream of standard output holds lines back."""
+    return ctypes.CDLL(None)
+
+
 @contextmanager
 def _starting_silently() -> Iterator[None]:
     """Lead descriptor 1 nowhere until HiGHS can be told to be silent: some versions greet as soon as they exist."""
@@ -55,7 +61,7 @@ def _starting_silently() -> Iterator[None]:
             kept = os.dup(1)
             afterwards.callback(os.close, kept)
             afterwards.callback(os.dup2, kept, 1)
-            afterwards.callback(ctypes.CDLL(None).fflush, None)
+            afterwards.callback(_library().fflush, None)
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, 1)
             os.close(nowhere)
