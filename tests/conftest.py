@@ -23,6 +23,8 @@ from more_examples import draw_more
 
 # Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.
 os.environ["PHAZE_OPT_QUIET"] = "1"
+# Tests run beside one another: further threads wait for cores, busily. tests/reproducible sets them as it needs.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"
 LONG_S = 0.2
