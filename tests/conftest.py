@@ -100,6 +100,12 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory / "mlflow.db"
 
 
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without files of their figures, each of which takes a tenth of a second; `tests/report` looks at them."""
+    monkeypatch.setattr("phaze_opt.report.page.render_images", lambda *_: {})
+
+
 @pytest.fixture(scope="session")
 def server() -> Iterator[Any]:
     """Run as root, the server is another user, whom every start of a pytest bars from pytest's own folder of /tmp."""
