@@ -51,19 +51,8 @@ def test_varying_assumptions_changes_no_number(capsys, monkeypatch) -> None:
     """A few of them: the table of all is another test's."""
     monkeypatch.setattr(price_job, "analyse_sensitivity", lambda case: islice(analyse_sensitivity(case), 5))
     few = ["--tensor-parallel", "1", "--micro-batch", "1", "--zero", "0", "--interleave", "1", "--recompute", "never"]
-    job = [
-        "evaluate",
-        "--model",
-        "tiny",
-        "--devices",
-        "2",
-        "--global-batch",
-        "4",
-        "--arch",
-        "tpu-v4",
-        *few,
-        "--no-range",
-    ]
+    alone = ["evaluate", "--model", "tiny", "--devices", "2", "--global-batch", "4", "--arch", "tpu-v4", "--no-range"]
+    job = [*alone, *few]
     plain, varied = run_json(job, capsys), run_json([*job, "--sensitivity"], capsys)
     assert len(varied.pop("sensitivity")) == 5
     assert varied.pop("price_sensitivity")
@@ -127,19 +116,7 @@ def test_published_figures_are_those_of_data_sheets() -> None:
 
 @pytest.mark.parametrize("arch", ["h100", "tpu-v5p"])
 def test_each_of_several_models_has_the_best_plan_of_its_own(arch, capsys) -> None:
-    job = [
-        "evaluate",
-        "--devices",
-        "16",
-        "--global-batch",
-        "64",
-        *FEW,
-        "--arch",
-        arch,
-        "--baseline",
-        "mi300x",
-        "--no-range",
-    ]
+    job = f"evaluate --devices 16 --global-batch 64 --arch {arch} --baseline mi300x --no-range".split() + FEW
     both = run_json([*job, "--model", "bert-large,gpt2-xl"], capsys)
     alone = [run_json([*job, "--model", name], capsys) for name in ("bert-large", "gpt2-xl")]
     for member, one in zip(both["members"], alone, strict=True):
@@ -296,18 +273,7 @@ def test_refusals(more, words, capsys) -> None:
 def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
     """The line prices every plan with every schedule solved; the objective of searches finds the same step."""
     devices, batch = 16, 16
-    job = [
-        "evaluate",
-        "--model",
-        model,
-        "--devices",
-        devices,
-        "--global-batch",
-        batch,
-        "--tensor-parallel",
-        "2",
-        "--no-range",
-    ]
+    job = f"evaluate --model {model} --devices {devices} --global-batch {batch} --tensor-parallel 2 --no-range".split()
     code = 0 if model == "tiny" else 3
     answer = run_json([*job, "--arch", "tpu-v4", "--micro-batch", "1"], capsys, code=code)
     options = ScenarioOptions(devices=devices, global_batch=batch, tensor_parallel=(2,))
