@@ -15,7 +15,7 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui check test tests rules durations endurance test-slow test-deep ui-test test-all test-reference lint style format imports types bench record clean
+.PHONY: help demo ui check test tests rules durations endurance test-slow test-deep test-newest test-lowest ui-test test-all test-reference lint style format imports types bench record clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
@@ -25,6 +25,8 @@ help:
 	@echo "make test-slow       the checks that take minutes"
 	@echo "make endurance       2,000 damaged files a reader, 1,000 torn journals, 30 kills a command: hours"
 	@echo "make test-deep       property tests on newly drawn examples, ROUNDS=10 times over"
+	@echo "make test-newest     the main job and the quick tests with the newest dependencies, on each of PYTHONS=\"3.11 3.13\""
+	@echo "make test-lowest     the same with the lowest versions that pyproject.toml allows"
 	@echo "make ui-test         a recorded study and its report, seen by a headless Chromium (skipped without one)"
 	@echo "make test-all        test, test-slow and ui-test"
 	@echo "make durations       runs all tests, and writes the list of those that make check leaves out"
@@ -130,6 +132,11 @@ test-deep: $(VENV)/.installed-dev $(VENV)/.compiled
 			--hypothesis-profile=drawn --hypothesis-seed=random || exit 1; \
 	done
 
+PYTHONS ?= 3.11 3.13
+
+test-newest test-lowest:
+	$(PYTHON) tests/dependencies/try_versions.py $(@:test-%=%) $(PYTHONS) --jobs $(JOBS)
+
 ui-test: $(VENV)/.installed-ui
 	$(BIN)/pytest -m ui tests/ui
 
@@ -145,4 +152,4 @@ record: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(BIN)/python experiments/record.py $(ONLY)
 
 clean:
-	rm -rf $(VENV) $(DEMO) record-output build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-newest-* .venv-lowest-* $(DEMO) record-output build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache

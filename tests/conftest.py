@@ -23,6 +23,8 @@ from more_examples import draw_more
 
 # Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.
 os.environ["PHAZE_OPT_QUIET"] = "1"
+# Tests run beside one another: further threads wait for cores, busily. tests/reproducible sets them as it needs.
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 
 LONG_TESTS = Path(__file__).parent / "long_tests.txt"
 LONG_S = 0.2
@@ -96,6 +98,12 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with quiet_mlflow():
         open_client(Destination(default_uri(directory), directory))
     return directory / "mlflow.db"
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages without files of their figures, each of which takes a tenth of a second; `tests/report` looks at them."""
+    monkeypatch.setattr("phaze_opt.report.page.render_images", lambda *_: {})
 
 
 @pytest.fixture(scope="session")

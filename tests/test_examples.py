@@ -54,8 +54,9 @@ def test_numbers():
 """
 
 
-@pytest.mark.parametrize(("factor", "numbers"), [("", "7 100 3"), ("3", "21 300 9")])
-@pytest.mark.parametrize("profile", ["same", "drawn"])
+@pytest.mark.parametrize(
+    ("profile", "factor", "numbers"), [("same", "", "7 100 3"), ("same", "3", "21 300 9"), ("drawn", "3", "21 300 9")]
+)
 def test_examples_are_multiplied(factor: str, numbers: str, profile: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.format(str(Path(__file__).parent)))
     (tmp_path / "test_it.py").write_text(TESTS)

@@ -4,6 +4,7 @@ import ast
 import importlib.util
 import re
 from collections import defaultdict
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -36,10 +37,18 @@ def modules() -> dict[str, ast.Module]:
     return {module: ast.parse(text) for module, text in sources().items()}
 
 
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """All statements in a node, without the expressions, which are most of a tree."""
+    for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+        for each in getattr(node, block, ()):
+            yield each
+            yield from statements(each)
+
+
 def imported(tree: ast.Module) -> set[str]:
     """Modules that a module imports anywhere, in functions and for type checkers too."""
     names = set()
-    for node in ast.walk(tree):
+    for node in statements(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
         elif isinstance(node, ast.Import):
@@ -68,7 +77,7 @@ def test_signatures_and_files_can_be_read():
     wide = [
         (module, node.name)
         for module, tree in modules().items()
-        for node in ast.walk(tree)
+        for node in statements(tree)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         if len(node.args.posonlyargs + node.args.args + node.args.kwonlyargs) > MAX_PARAMETERS
     ]

@@ -8,7 +8,6 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from child_process import run_python
 from command_runs import printed
 
 import phaze_opt
@@ -26,7 +25,6 @@ GUIDES = "\n".join(path.read_text(encoding="utf-8") for path in DOCUMENTS if pat
 """What a user reads: README, CONTRIBUTING and the pages of docs/."""
 NO_NOTES = ("README.md", "history.md")
 """Of docs/decisions: the index, and what is left of notes that no longer hold."""
-END = "-- end of a program --"
 
 
 def blocks(language):
@@ -65,17 +63,16 @@ def test_documents_name_real_commands_and_options(capsys):
         assert {option for option in named if option not in shown} == set(), command
 
 
-def test_the_python_of_the_documents_prints_what_it_says(tmp_path):
-    """What it says stands in backticks in the sentence after each program; one process imports the package for all."""
+def test_the_python_of_the_documents_prints_what_it_says(tmp_path, monkeypatch, capsys):
+    """What it says stands in backticks in the sentence after each program."""
+    monkeypatch.chdir(tmp_path)
     said = [
         re.findall(r"`([^`]+)`", sentence) for sentence in re.findall(r"^It prints .*$", GUIDES, flags=re.MULTILINE)
     ]
-    programs = blocks("python")
-    run_all = f"for program in {programs!r}:\n    exec(program, {{'__name__': '__main__'}})\n    print({END!r})"
-    outputs = run_python("-c", run_all, cwd=tmp_path, check=True).stdout.split(f"{END}\n")[:-1]
-    for printed_lines, lines in zip(outputs, said, strict=True):
+    for program, lines in zip(blocks("python"), said, strict=True):
+        exec(program, {"__name__": "__main__"})
         assert lines
-        assert set(lines) <= set(printed_lines.splitlines())
+        assert set(lines) <= set(capsys.readouterr().out.splitlines())
 
 
 def test_a_wheel_carries_every_file_of_the_package():

@@ -29,6 +29,7 @@ from phaze_opt.schedule.duals import (
     priced_vector,
     work_vector,
 )
+from phaze_opt.schedule.highs import new_highs
 from phaze_opt.schedule.precedence import Edge
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
@@ -256,7 +257,16 @@ def load_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) -
     lower[rows.count :], upper[:] = -highspy.kHighsInf, highspy.kHighsInf
     settled = np.full(rows.count, FREE) if modes is None else np.array(modes)
     lower[: rows.count], upper[: rows.count] = settled == SPREAD, settled != ONE_CORE
-    solver = _quiet_solver()
+    # Presolve and scaling cost more than they save on so few rows.
+    solver = new_highs(
+        {
+            "presolve": "off",
+            "solver": "simplex",
+            "simplex_scale_strategy": 0,
+            "primal_feasibility_tolerance": _TOLERANCE,
+            "dual_feasibility_tolerance": _TOLERANCE,
+        }
+    )
     solver.passModel(
         rows.num_columns,
         rows.num_rows,
@@ -280,21 +290,3 @@ def load_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) -
 def time_scale(problem: BlockProblem) -> float:
     """Longest latency of a block, the unit in which it is solved."""
     return max(*problem.one_core, *problem.spread) or 1.0
-
-
-def _quiet_solver() -> Any:
-    """HiGHS with one thread, without output, presolve and scaling, which cost more than they save on so few rows."""
-    import highspy
-
-    solver = highspy._core._Highs()
-    for name, value in (
-        ("output_flag", False),
-        ("threads", 1),
-        ("presolve", "off"),
-        ("solver", "simplex"),
-        ("simplex_scale_strategy", 0),
-        ("primal_feasibility_tolerance", _TOLERANCE),
-        ("dual_feasibility_tolerance", _TOLERANCE),
-    ):
-        solver.setOptionValue(name, value)
-    return solver

@@ -1,32 +1,71 @@
-"""HiGHS through Pyomo's persistent interface, with a wall-clock cap enforced from outside the solver."""
+"""HiGHS started without output, and through Pyomo's persistent interface with a wall-clock cap from outside."""
 
+import ctypes
 import math
+import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from importlib.metadata import version
+from threading import Lock
 from typing import Any
 
 from phaze_opt.errors import SolverError
 
 NO_NODE_LIMIT = 2**31 - 1
-_OPTIONS: dict[str, object] = {
-    "output_flag": False,
-    "threads": 1,
+_QUIET = {"output_flag": False, "threads": 1}
+_MIP = {
     "random_seed": 0,
-    "mip_rel_gap": 0.0,
     "mip_abs_gap": 0.0,
     "primal_feasibility_tolerance": 1e-9,
     "dual_feasibility_tolerance": 1e-9,
     "mip_feasibility_tolerance": 1e-9,
 }
+_STARTING = Lock()
 
 
 @cache
 def solver_words() -> str:
     """Name and version of the solver and of what it is driven through; packages are asked once a process."""
     return f"HiGHS {version('highspy')} through Pyomo {version('pyomo')}"
+
+
+def new_highs(options: Mapping[str, object]) -> Any:
+    """Start HiGHS without Pyomo: one thread, no output, and these options."""
+    import highspy
+
+    with _starting_silently():
+        highs = highspy._core._Highs()
+        _set_options(highs, options)
+    return highs
+
+
+def _set_options(highs: Any, options: Mapping[str, object]) -> None:
+    for name, value in {**_QUIET, **options}.items():
+        highs.setOptionValue(name, value)
+
+
+@cache
+def _library() -> ctypes.CDLL:
+    """The C library, whose stream of standard output holds lines back."""
+    return ctypes.CDLL(None)
+
+
+@contextmanager
+def _starting_silently() -> Iterator[None]:
+    """Lead descriptor 1 nowhere until HiGHS can be told to be silent: some versions greet as soon as they exist."""
+    with _STARTING, ExitStack() as afterwards:
+        with suppress(OSError):  # closed
+            kept = os.dup(1)
+            afterwards.callback(os.close, kept)
+            afterwards.callback(os.dup2, kept, 1)
+            afterwards.callback(_library().fflush, None)
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, 1)
+            os.close(nowhere)
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +110,9 @@ class HighsSolver:
             message = "HiGHS is not available to Pyomo: install highspy"
             raise SolverError(message)
         interface.config.load_solution = False
-        interface.set_instance(model)
+        with _starting_silently():
+            interface.set_instance(model)
+            _set_options(interface._solver_model, _MIP)
         self._interface = interface
 
     def add_rows(self, rows: Iterable[Any]) -> None:
@@ -91,8 +132,6 @@ class HighsSolver:
         """
         # Pyomo offers no interrupt, so its HiGHS object is driven directly.
         highs = self._interface._solver_model
-        for name, value in _OPTIONS.items():
-            highs.setOptionValue(name, value)
         highs.setOptionValue("mip_rel_gap", relative_gap)
         highs.setOptionValue("mip_max_nodes", max_nodes or NO_NODE_LIMIT)
         # HiGHS counts the time of earlier runs of the same object too.

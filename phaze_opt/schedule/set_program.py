@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
+from phaze_opt.schedule.highs import new_highs
 from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
 from phaze_opt.schedule.set_bound import CONVERGED, MARGIN, MAX_ROUNDS, greedy_sets, heaviest_set
 
@@ -132,17 +133,7 @@ class SetProgram:
 
     def _empty_program(self) -> Any:
         """Columns a, b and min(a, b); rows min(a, b) <= a, min(a, b) <= b."""
-        import highspy
-
-        highs = highspy.Highs()
-        for name, value in (
-            ("output_flag", False),
-            ("presolve", "off"),
-            ("threads", 1),
-            ("solver", "simplex"),
-            ("simplex_iteration_limit", MAX_ITERATIONS),
-        ):
-            highs.setOptionValue(name, value)
+        highs = new_highs({"presolve": "off", "solver": "simplex", "simplex_iteration_limit": MAX_ITERATIONS})
         count = len(self._modes)
         one_core, spread = self._latencies
         for upper in (*one_core, *spread):

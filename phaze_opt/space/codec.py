@@ -58,11 +58,7 @@ class Codec:
 
     def parameters(self) -> tuple[Parameter, ...]:
         """The parameters in order, without those that have a single value."""
-        band = compile_band(self.space)
-        halvings = (Parameter(TC_HALVINGS, 0, band.num_tc_halvings), Parameter(VC_HALVINGS, 0, band.num_vc_halvings))
-        sizes, joined = (axis_parameters(self.space, names).values() for names in (SIZE_AXES, JOINED_AXES))
-        every = (*sizes, *halvings, *joined)
-        return tuple(known for known in every if known.count > 1)
+        return _parameters(self.space)
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """Optuna's distribution of every parameter; fixed for the space."""
@@ -123,7 +119,16 @@ class Codec:
         return {known.name: values[known.name] for known in self.parameters()}
 
 
-def axis_parameters(space: SearchSpace, names: Sequence[str]) -> dict[str, Parameter]:
+@lru_cache(maxsize=8)
+def _parameters(space: SearchSpace) -> tuple[Parameter, ...]:
+    band = compile_band(space)
+    halvings = (Parameter(TC_HALVINGS, 0, band.num_tc_halvings), Parameter(VC_HALVINGS, 0, band.num_vc_halvings))
+    sizes, joined = (axis_parameters(space, names).values() for names in (SIZE_AXES, JOINED_AXES))
+    return tuple(known for known in (*sizes, *halvings, *joined) if known.count > 1)
+
+
+@lru_cache(maxsize=32)
+def axis_parameters(space: SearchSpace, names: tuple[str, ...]) -> Mapping[str, Parameter]:
     """Parameters of axes by the axis' name, in the given order, single-valued ones included."""
     return {name: axis_parameter(AXIS[name], getattr(space.axes, name)) for name in names}
 

@@ -145,7 +145,7 @@ class SearchSpace:
     @property
     def kept(self) -> KeptRows:
         """The kept architectures by row, those off the frontier included."""
-        return _compile(replace(self, name="", frontier=None))
+        return _kept(self)
 
     @property
     def members(self) -> KeptRows | FrontierRows:
@@ -438,6 +438,11 @@ class SearchSpace:
                 f"{low:.6g} to {high:.6g} mm^2, with banks for its buffer, edge for its stacks and links, and cooling"
             )
         return f"{low:.6g} to {high:.6g} mm^2, the lower bound waived for one tensor core or one vector core"
+
+
+@lru_cache(maxsize=8)
+def _kept(space: SearchSpace) -> KeptRows:
+    return _compile(replace(space, name="", frontier=None))
 
 
 @lru_cache(maxsize=8)

@@ -1,8 +1,7 @@
 """Spaces, scenarios and problems small enough to evaluate every point of."""
 
 import json
-import os
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from hypothesis import strategies as st
@@ -151,14 +150,3 @@ def flip_a_bit(path: Path) -> None:
 def tear(path: Path) -> None:
     """Cut the end off a file."""
     path.write_bytes(path.read_bytes()[:-7])
-
-
-@dataclass
-class Doubler:
-    """A bench of `record.workers` that doubles numbers, and dies of a word."""
-
-    def do(self, work: object, tell: object, /) -> object:
-        """Twice the work."""
-        if work == "die":
-            os._exit(3)
-        return 2 * work

@@ -93,7 +93,9 @@ def test_kernels_of_fronts_equal_all_pairs(num_known):
     assert (is_attained(known, needed, known[front], worth[front], 0.0) == (most >= needed)).all()
 
 
-@pytest.mark.parametrize("axes", [PARETO_AXES, (FrontAxis.THROUGHPUT, FrontAxis.COST), FOUR[1:]])
+@pytest.mark.parametrize(
+    "axes", [PARETO_AXES, pytest.param((FrontAxis.THROUGHPUT, FrontAxis.COST), marks=pytest.mark.slow), FOUR[1:]]
+)
 def test_other_goals_are_covered_too(axes, tmp_path):
     """At tolerance 0 the front has a design for every die, up to what schedules that are solved further tell apart."""
     problem = of_front(die_problem(), axes)

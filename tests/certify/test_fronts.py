@@ -76,7 +76,7 @@ def plain_front(found: dict[int, list[float]]) -> list[int]:
     ]
 
 
-@settings(max_examples=20, deadline=None, derandomize=True)
+@settings(max_examples=14, deadline=None, derandomize=True)
 @given(problems(), st.sampled_from(TWO_TO_FOUR), st.sampled_from((0.0, 1e-2)))
 def test_a_front_equals_brute_force(problem, axes, tolerance):
     problem = of_front(problem, axes)

@@ -67,7 +67,7 @@ def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
     scenario = planned_scenario(software, models()[name], plans=choices, global_batch=64)
     check = checker(scenario)
     times, units = draw_times(check, rng), scenario.models[0].num_units
-    for plan in [check.plans[at] for at in sorted(rng.choice(len(check.plans), size=12, replace=False))]:
+    for plan in [check.plans[at] for at in sorted(rng.choice(len(check.plans), size=6, replace=False))]:
         recompute = tuple(list(Recompute)[at] for at in rng.integers(0, 3, plan.pipeline))
         own = replace(check.staged(plan), recompute=recompute)
         staged = [check.staged(plan), own] if plan.interleave == 1 else [check.staged(plan)]
@@ -90,7 +90,7 @@ def test_memory_with_copies_of_sparse_weights_is_that_of_the_prover(name):
     choices = replace(WIDE, tensor=(1, 2), context=(1,), micro_batch=(2,), state_shards=(0,))
     scenario = planned_scenario("ideal", models()[name], plans=choices, global_batch=64, sparsity=weights)
     check = checker(scenario)
-    for plan in [check.plans[at] for at in sorted(rng.choice(len(check.plans), size=12, replace=False))]:
+    for plan in [check.plans[at] for at in sorted(rng.choice(len(check.plans), size=6, replace=False))]:
         staged = check.staged(plan)
         held, dense = (
             [stage.total_bytes for stage in step_memory(compiled(given, staged)).stages]
@@ -111,10 +111,9 @@ def test_the_proven_optimum_is_the_best_of_every_design(name, tmp_path):
     assert report.claim.value == pytest.approx(max(values), rel=EXACT)
     assert max(uppers) <= report.claim.value * (1 + report.claim.gap) * (1 + EXACT)
     assert report.num_out_of_memory == 12
-    for strategy in ("exhaustive", "wham"):
-        config = SearchConfig(strategy=strategy, num_trials=24, work_dir=tmp_path)
-        found = run_search(config, scenario=scenario, space=SPACE).best
-        assert found.throughput_samples_per_s == pytest.approx(max(values), rel=1e-9)
+    config = SearchConfig(strategy="wham", num_trials=24, work_dir=tmp_path)
+    found = run_search(config, scenario=scenario, space=SPACE).best
+    assert found.throughput_samples_per_s == pytest.approx(max(values), rel=1e-9)
 
 
 @pytest.mark.parametrize("name", ["pairs", "layers"])

@@ -45,7 +45,7 @@ def assert_proves_brute_force(problem, *, tolerance, pools=None):
     return proof
 
 
-@settings(max_examples=22, deadline=None, derandomize=True)
+@settings(max_examples=16, deadline=None, derandomize=True)
 @given(problems(), st.sampled_from((0.0, 1e-3, 1e-2)))
 def test_proof_equals_brute_force(problem, tolerance):
     """Two of these have a single point; all can be closed, so a proof that gives up is a fault."""

@@ -4,10 +4,11 @@ import json
 
 import numpy as np
 import pytest
+from doubler import Doubler
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from small_problems import Doubler, small_problem, small_scenario, small_space
+from small_problems import small_problem, small_scenario, small_space
 
 from phaze_opt.certify import tasks
 from phaze_opt.certify.bounding import SpaceBounder

@@ -1,7 +1,6 @@
 """The answer is printed before any page: one that cannot be written is a warning, not an exit code."""
 
 import json
-import shutil
 
 import pytest
 from command_runs import printed, run, run_json
@@ -9,6 +8,7 @@ from sample_files import space_text
 
 from phaze_opt.errors import InputError
 from phaze_opt.report import page
+from phaze_opt.track.null import NullSession
 
 SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[8], tc_depth=[8], glb_mb=[4])
 
@@ -26,17 +26,16 @@ def space(tmp_path):
     return path
 
 
-def test_search_with_a_file_in_the_way_of_its_page(space, tmp_path, empty_store, capsys):
-    shutil.copyfile(empty_store, tmp_path / "mlflow.db")
+def test_search_with_a_file_in_the_way_of_its_page(space, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(NullSession, "tracking_uri", "sqlite:///record.db")  # a page is for what keeps a record
     arguments = ["search", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--trials", "2"]
-    arguments += ["--tensor-parallel", "1", "--no-range", "--strategy", "random"]
+    arguments += ["--tensor-parallel", "1", "--no-range", "--strategy", "random", "--no-tracking"]
     arguments += ["--space", space, "--work-dir", tmp_path]
-    printed([*arguments, "--no-tracking"], capsys)
-    journal = next((tmp_path / "phaze-opt-runs").glob("*/trials.jsonl"))
-    (journal.parent.parent / "tiny-8").write_text("in the way")
-    shows = {"": lambda out: "This design again" in out, "--json": lambda out: json.loads(out)["best"]}
+    (tmp_path / "phaze-opt-runs").mkdir()
+    (tmp_path / "phaze-opt-runs" / "tiny-8").write_text("in the way")
+    shows = {"": lambda out: "This design again" in out, "--resume --json": lambda out: json.loads(out)["best"]}
     for more, is_shown in shows.items():
-        code, out, err = run([*arguments, "--resume", *more.split()], capsys)
+        code, out, err = run([*arguments, *more.split()], capsys)
         assert code == 0, err
         assert is_shown(out)
         warned_once(err)

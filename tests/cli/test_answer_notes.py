@@ -1,9 +1,9 @@
 """Notes reach whoever reads an answer: the table, the line of JSON and the page."""
 
-import shutil
-
 import pytest
 from command_runs import printed, refused, run_json
+
+from phaze_opt.track.null import NullSession
 
 TINY = "--model tiny --devices 8 --tensor-parallel 1 --no-range --work-dir"
 TABLES = ("--silicon", "phaze")
@@ -12,7 +12,7 @@ CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb={glb},hbm_gb=17"
 
 def evaluate(glb, *more):
     chip = CHIP.format(glb=glb)
-    return ["evaluate", "--model", "tiny", "--devices", "8", "--arch", chip, *more]
+    return ["evaluate", "--model", "tiny", "--devices", "8", "--arch", chip, "--no-range", *more]
 
 
 def search(tmp_path, *more):
@@ -57,16 +57,15 @@ def test_a_chip_that_no_model_covers_is_bad_input(capsys, more):
     refused(evaluate(4096, "--global-batch", "16", *more), capsys, "glb_mb")
 
 
-def test_search_notes_what_its_space_allows(tmp_path, empty_store, capsys):
+def test_search_notes_what_its_space_allows(tmp_path, capsys, monkeypatch):
     line = run_json(search(tmp_path, "--no-tracking"), capsys)
     assert "area_budget" in keys(line)
     assert "278.8 mm2" in next(note["sentence"] for note in line["notes"] if note["key"] == "area_budget")
-    (tmp_path / "again").mkdir()
-    shutil.copyfile(empty_store, tmp_path / "again" / "mlflow.db")
-    out = printed(search(tmp_path / "again", "--details"), capsys)
+    monkeypatch.setattr(NullSession, "tracking_uri", "sqlite:///record.db")  # a page is for what keeps a record
+    out = printed(search(tmp_path, "--no-tracking", "--resume", "--details"), capsys)
     for note in line["notes"]:
         assert f"Note: {note['sentence']}" in unwrapped(out)
-    (page,) = (tmp_path / "again").rglob("tiny-8/search.html")
+    (page,) = tmp_path.rglob("tiny-8/search.html")
     assert "The budget of 800 mm2 cannot bind" in page.read_text(encoding="utf-8")
 
 

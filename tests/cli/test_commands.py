@@ -50,7 +50,7 @@ def test_help_loads_nothing_heavy():
 
 
 def test_evaluate_json(capsys):
-    document = run_json([*EVALUATE, "--tensor-parallel", "1,2", "--micro-batch", "2"], capsys)
+    document = run_json([*EVALUATE, "--tensor-parallel", "1,2", "--micro-batch", "2", "--no-range"], capsys)
     assert document["architecture"]["glb_mb"] == 64
     assert document["micro_batch"] == 2
     assert sum(document["breakdown"].values()) == pytest.approx(document["iteration_time_s"], rel=1e-9)

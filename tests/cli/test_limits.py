@@ -18,8 +18,22 @@ KEEPERS = {
 }
 
 
-def run_limited(arguments, folder, *, limit=None, value=0):
-    """The command under a limit of its process."""
+ONE_AFTER_THE_OTHER = """
+import contextlib, io, json, sys
+from phaze_opt.cli.main import main
+ended = []
+for words in json.loads(sys.argv[1]):
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        try:
+            main(words)
+        except SystemExit as stop:
+            ended.append((stop.code or 0, out.getvalue(), err.getvalue()))
+print(json.dumps(ended))
+"""
+
+
+def run_limited(commands, folder, *, limit=None, value=0):
+    """Exit code, output and errors of commands in a process under a limit."""
     (folder / "space.toml").write_text(SPACE)
     (folder / "study.toml").write_text(STUDY)
     work = folder / "work"
@@ -27,48 +41,57 @@ def run_limited(arguments, folder, *, limit=None, value=0):
     if limit is None:
         work.chmod(0o555)
     prepare = None if limit is None else lambda: resource.setrlimit(limit, (value, value))
-    words = (part.format(folder) for part in arguments)
-    ended = run_python("-m", "phaze_opt", *words, cwd=work, preexec_fn=prepare, timeout=280)
-    assert "Traceback" not in ended.stderr
+    words = json.dumps([[part.format(folder) for part in command] for command in commands])
+    ran = run_python("-c", ONE_AFTER_THE_OTHER, words, cwd=work, preexec_fn=prepare, timeout=280, check=True)
+    ended = json.loads(ran.stdout)
+    assert ran.stderr == ""
+    assert not [err for _, _, err in ended if "Traceback" in err]
     return ended
 
 
+@pytest.fixture(scope="module")
+def ended_without_room(tmp_path_factory):
+    """How each command ends that must keep something."""
+    ended = run_limited(KEEPERS.values(), tmp_path_factory.mktemp("full"), limit=resource.RLIMIT_FSIZE)
+    return dict(zip(KEEPERS, ended, strict=True))
+
+
 @pytest.mark.parametrize("command", KEEPERS)
-def test_what_must_be_kept_and_cannot_be_is_one_sentence(command, tmp_path):
-    ended = run_limited(KEEPERS[command], tmp_path, limit=resource.RLIMIT_FSIZE)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.count("\n") == 1
-    assert "File too large" in ended.stderr
+def test_what_must_be_kept_and_cannot_be_is_one_sentence(command, ended_without_room):
+    code, out, err = ended_without_room[command]
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
+    assert "File too large" in err
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 @pytest.mark.parametrize("command", KEEPERS)
 def test_a_directory_that_may_not_be_written_is_one_sentence(command, tmp_path):
-    ended = run_limited(KEEPERS[command], tmp_path)
-    assert (ended.returncode, ended.stdout) == (2, "")
-    assert ended.stderr.count("\n") == 1
+    ((code, out, err),) = run_limited([KEEPERS[command]], tmp_path)
+    assert (code, out) == (2, "")
+    assert err.count("\n") == 1
 
 
 def test_nothing_is_written_by_a_command_that_keeps_nothing(tmp_path):
-    arguments = ["evaluate", *WORK, "--arch", "tpu-v4"]
-    ended = run_limited(arguments, tmp_path, limit=resource.RLIMIT_FSIZE)
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["status"] == "feasible"
+    evaluate = ["evaluate", *WORK, "--arch", "tpu-v4"]
+    ((code, out, err),) = run_limited([evaluate], tmp_path, limit=resource.RLIMIT_FSIZE)
+    assert code == 0, err
+    assert json.loads(out)["status"] == "feasible"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", KEEPERS)
 def test_a_dozen_file_descriptors_are_enough(command, tmp_path):
-    ended = run_limited(KEEPERS[command], tmp_path, limit=resource.RLIMIT_NOFILE, value=12)
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)
+    ((code, out, err),) = run_limited([KEEPERS[command]], tmp_path, limit=resource.RLIMIT_NOFILE, value=12)
+    assert code == 0, err
+    assert json.loads(out)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [4096, 300_000])
 def test_a_disk_that_fills_costs_a_search_its_pages_and_records_not_its_answer(size, tmp_path):
     arguments = [part for part in KEEPERS["search"] if part != "--no-tracking"]
-    ended = run_limited(arguments, tmp_path, limit=resource.RLIMIT_FSIZE, value=size)
-    assert ended.returncode == 0, ended.stderr
-    assert json.loads(ended.stdout)["best"]
-    assert "warning: the page of this search is missing" in " ".join(ended.stderr.split())
+    ((code, out, err),) = run_limited([arguments], tmp_path, limit=resource.RLIMIT_FSIZE, value=size)
+    assert code == 0, err
+    assert json.loads(out)["best"]
+    assert "warning: the page of this search is missing" in " ".join(err.split())

@@ -18,10 +18,14 @@ from phaze_opt.report.text import format_share, format_time
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan
 
-JOB = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
+RANGED = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
+JOB = [*RANGED, "--no-range"]
 FEW = ["--tensor-parallel", "1,2", "--micro-batch", "2,4"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
-SHOWN = (["--no-range", "--top", "40", "--baseline", "mi300x"], ["--baseline", "a100-80g,tpu-v4", "--top", "1"])
+SHOWN = (
+    ["--no-range", "--top", "40", "--baseline", "mi300x"],
+    ["--no-range", "--baseline", "a100-80g,tpu-v4", "--top", "1"],
+)
 """Options that show more or less."""
 ARCHITECTURES = {
     "real": ["--arch", "h100", *FEW],
@@ -34,7 +38,7 @@ ARCHITECTURES = {
 
 @pytest.mark.parametrize("arch", ARCHITECTURES)
 def test_what_is_shown_changes_no_number(arch, capsys) -> None:
-    job = [*JOB, *ARCHITECTURES[arch]]
+    job = [*RANGED, *ARCHITECTURES[arch]]
     plain = run_json(job, capsys)
     for more in SHOWN:
         answer = run_json([*job, *more], capsys)
@@ -47,7 +51,8 @@ def test_varying_assumptions_changes_no_number(capsys, monkeypatch) -> None:
     """A few of them: the table of all is another test's."""
     monkeypatch.setattr(price_job, "analyse_sensitivity", lambda case: islice(analyse_sensitivity(case), 5))
     few = ["--tensor-parallel", "1", "--micro-batch", "1", "--zero", "0", "--interleave", "1", "--recompute", "never"]
-    job = ["evaluate", "--model", "tiny", "--devices", "2", "--global-batch", "4", "--arch", "tpu-v4", *few]
+    alone = ["evaluate", "--model", "tiny", "--devices", "2", "--global-batch", "4", "--arch", "tpu-v4", "--no-range"]
+    job = [*alone, *few]
     plain, varied = run_json(job, capsys), run_json([*job, "--sensitivity"], capsys)
     assert len(varied.pop("sensitivity")) == 5
     assert varied.pop("price_sensitivity")
@@ -89,7 +94,7 @@ def test_a_real_machine_has_one_number_in_every_spelling(capsys) -> None:
 @pytest.mark.parametrize("name", ["h100", "a100-80g", "v100", "mi210", "mi300x", "tpu-v4-published", "tpu-v5p"])
 def test_a_real_machine_shows_its_own_die_and_watts(name, capsys) -> None:
     device = load_device(name)
-    job = [*JOB, *FEW, "--no-range", "--arch", name]
+    job = [*JOB, *FEW, "--arch", name]
     answer = run_json(job, capsys)
     assert (answer["area_mm2"], answer["tdp_w"]) == (device.die_mm2 or None, device.tdp_w or None)
     rate = answer["throughput_per_tdp"]
@@ -111,7 +116,7 @@ def test_published_figures_are_those_of_data_sheets() -> None:
 
 @pytest.mark.parametrize("arch", ["h100", "tpu-v5p"])
 def test_each_of_several_models_has_the_best_plan_of_its_own(arch, capsys) -> None:
-    job = ["evaluate", "--devices", "16", "--global-batch", "64", *FEW, "--arch", arch, "--baseline", "mi300x"]
+    job = f"evaluate --devices 16 --global-batch 64 --arch {arch} --baseline mi300x --no-range".split() + FEW
     both = run_json([*job, "--model", "bert-large,gpt2-xl"], capsys)
     alone = [run_json([*job, "--model", name], capsys) for name in ("bert-large", "gpt2-xl")]
     for member, one in zip(both["members"], alone, strict=True):
@@ -181,7 +186,7 @@ def test_baselines_are_the_same_job_under_one_software(capsys) -> None:
 def test_designs_inline_are_baselines_beside_machines(capsys) -> None:
     """As searches print them: sizes belong to one design until one is named again."""
     small, large = (f"num_tc=16,num_vc=64,tc_width=128,tc_depth=128,glb_mb={mb},hbm_gb=80" for mb in (4, 32))
-    few = [*JOB, "--micro-batch", "4", "--tensor-parallel", "1", "--zero", "1", "--no-range"]
+    few = [*JOB, "--micro-batch", "4", "--tensor-parallel", "1", "--zero", "1"]
     answer = run_json([*few, "--arch", "h100", "--baseline", f"{small},a100-80g, {large}"], capsys)
     assert [each["setting"]["machine"] for each in answer["baselines"]] == [
         "baseline 1", "a100-80g", "baseline 3"
@@ -268,7 +273,7 @@ def test_refusals(more, words, capsys) -> None:
 def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
     """The line prices every plan with every schedule solved; the objective of searches finds the same step."""
     devices, batch = 16, 16
-    job = ["evaluate", "--model", model, "--devices", devices, "--global-batch", batch, "--tensor-parallel", "2"]
+    job = f"evaluate --model {model} --devices {devices} --global-batch {batch} --tensor-parallel 2 --no-range".split()
     code = 0 if model == "tiny" else 3
     answer = run_json([*job, "--arch", "tpu-v4", "--micro-batch", "1"], capsys, code=code)
     options = ScenarioOptions(devices=devices, global_batch=batch, tensor_parallel=(2,))

@@ -92,6 +92,7 @@ def test_a_design_that_takes_another_time_when_solved_again_is_not_drawn(study) 
     assert "solved again" in refused.note
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_an_unfinished_study_is_reported_as_far_as_it_goes(study, capsys, tmp_path) -> None:
     part = tmp_path / study.study_id
     shutil.copytree(study.directory, part)

@@ -29,13 +29,14 @@ SEARCH = [
 AT_IMPORT = """
 import os, signal, sys
 
-number, module = int(sys.argv[1]), sys.argv[2]
+numbers, module = map(int, sys.argv[1].split(",")), sys.argv[2]
 
 class Sender:
     def find_spec(self, name, path=None, target=None):
         if name == module:
             sys.meta_path.remove(self)
-            os.kill(os.getpid(), number)
+            for number in numbers:
+                os.kill(os.getpid(), number)
 
 sys.meta_path.insert(0, Sender())
 from phaze_opt.cli.entry import main
@@ -95,11 +96,16 @@ def test_a_signal_that_a_destructor_swallows_comes_again(tmp_path):
     assert "trials that had ended are kept" in ended.stderr
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
-def test_what_whoever_started_the_command_ignores_stays_ignored(number, tmp_path):
+def test_what_whoever_started_the_command_ignores_stays_ignored(tmp_path):
     """A shell's background and nohup."""
-    arguments = (AT_IMPORT, int(number), "phaze_opt.search.run", *SEARCH)
-    ended = run_child(*arguments, folder=tmp_path, prepare=lambda: signal.signal(number, signal.SIG_IGN))
+    ignored = (signal.SIGINT, signal.SIGHUP)
+
+    def ignore():
+        for number in ignored:
+            signal.signal(number, signal.SIG_IGN)
+
+    numbers = ",".join(str(int(number)) for number in ignored)
+    ended = run_child(AT_IMPORT, numbers, "phaze_opt.search.run", *SEARCH, folder=tmp_path, prepare=ignore)
     assert ended.returncode == 0, ended.stderr
 
 

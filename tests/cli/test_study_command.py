@@ -29,6 +29,7 @@ SPACE = space_text(
 )
 
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 Capture = pytest.CaptureFixture[str]
 Patch = pytest.MonkeyPatch
 

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 import numpy as np
 import pytest
+from kits.one_array import CUBE, ONE_ARRAY
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
@@ -21,7 +22,6 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.testing.estimators import ClosedForm, EstimatorConformance, random_accelerators, random_operators
-from tests.estimate.test_conformance import CUBE, ONE_ARRAY
 
 TERMS = DesignTerms(
     launch_cycles=1000.0, array_efficiency=0.8, lane_efficiency=0.5, memory_efficiency=0.75, tile_intensity=500.0

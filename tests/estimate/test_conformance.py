@@ -2,15 +2,11 @@
 
 import pytest
 from kits.collectives import CollectiveConformance
+from kits.one_array import CUBE, ONE_ARRAY
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast, Residency
-from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
-from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.testing.estimators import ClosedForm, EstimatorConformance
-
-CUBE = Operator("cube", Phase.FORWARD, OperatorKind.MATMUL, CoreType.TC, (Matmul(1, 1024, 1024, 1024),))
-ONE_ARRAY = Accelerator(1, 1, 128, 128, 128, 128 << 20, 6144e9, 262144, 32 << 30, 800e9, clock_hz=1e9)
 
 
 class TestAnalytic(EstimatorConformance):

@@ -9,10 +9,28 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.silicon import silicon_of
+from phaze_opt.objective import sensitivity
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.sensitivity import SensitivityCase, analyse_sensitivity
+from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 
 STATIC = "energy.static_w_per_mm2"
+
+
+@pytest.fixture
+def price_rows_of(monkeypatch):
+    """Leaves the rows of all assumptions but one kind unpriced: which rows there are is looked at, or these alone."""
+
+    def choose(prefix):
+        price = sensitivity._Pricer.row
+
+        def row(self, constants, *, assumption, setting, origin):
+            if assumption.startswith(prefix):
+                return price(self, constants, assumption=assumption, setting=setting, origin=origin)
+            return SensitivityRow(assumption, setting, origin, 0.0, 0.0, 0.0, 0.0)
+
+        monkeypatch.setattr(sensitivity._Pricer, "row", row)
+
+    return choose
 
 
 def test_rows_cover_every_assumption_and_option():
@@ -91,7 +109,8 @@ def test_a_tdp_budget_holds_under_every_constant():
     assert rows[STATIC, "low"].throughput_samples_per_s > 0
 
 
-def test_a_design_has_rows_of_the_parameters_that_it_states():
+def test_a_design_has_rows_of_the_parameters_that_it_states(price_rows_of):
+    price_rows_of("arrays.")
     text = "num_tc=8,num_vc=8,tc_width=128,tc_depth=128,glb_mb=8,glb_bytes_per_cycle=4096,hbm_stacks=2"
     scenario = make_scenario("tiny", devices=16, global_batch=16, tensor_parallel=(1,))
     shares = []
@@ -110,7 +129,8 @@ def test_a_design_has_rows_of_the_parameters_that_it_states():
 
 
 @pytest.mark.parametrize("links", ["", ",link_gb_per_s=800"])
-def test_a_design_that_states_its_links_has_no_bandwidths_of_the_network(links):
+def test_a_design_that_states_its_links_has_no_bandwidths_of_the_network(links, price_rows_of):
+    price_rows_of("network.")
     text = f"num_tc=8,num_vc=8,tc_width=128,tc_depth=128,glb_mb=8,glb_bytes_per_cycle=4096,hbm_stacks=2{links}"
     scenario = make_scenario("tiny", devices=16, global_batch=16, tensor_parallel=(1,))
     case = SensitivityCase(

@@ -14,11 +14,11 @@ QUIET = ["--no-tracking", "--seed", "3", "--strategy", "tpe"]
 PLAN = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512", "--arch", "a100-80g"]
 PLACED, ALONE = ["--as", "phaze"], ["--no-range"]
 SMALL = {
-    "evaluate": ["evaluate", *TASK, *FEW, "--arch", "tpu-v4"],
+    "evaluate": ["evaluate", *TASK, *FEW[:2], "--micro-batch", "4", "--arch", "tpu-v4"],
     "evaluate-placed": ["evaluate", *TASK, *PLACED, *ALONE, "--arch", "tpu-v4"],
     "evaluate-real": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
-    "search": ["search", *TASK, *FEW, *QUIET, *ALONE, "--software", "megatron-core", "--trials", "8"],
-    "search-placed": ["search", *TASK, *QUIET, *PLACED, *ALONE, *FEW[:2], "--trials", "8"],
+    "search": ["search", *TASK, *FEW, *QUIET, *ALONE, "--software", "megatron-core", "--trials", "4"],
+    "search-placed": ["search", *TASK, *QUIET, *PLACED, *ALONE, *FEW[:2], "--trials", "4"],
     "certify": ["certify", *TASK, *ALONE, *FEW[:2], "--no-tracking", "--space", str(DATA / "space.toml")],
     "certify-placed": ["certify", *TASK, *PLACED, *ALONE, "--no-tracking", "--space", str(DATA / "space.toml")],
 }

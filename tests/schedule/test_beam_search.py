@@ -45,7 +45,7 @@ def test_whole_search_equals_brute_force(problem):
         assert total == pytest.approx(brute_force_makespan(problem), rel=1e-9)
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@settings(max_examples=25, deadline=None, derandomize=True)
 @given(problems(max_operators=3, max_latency=3))
 def test_alike_operators_are_exchanged_without_loss(problem):
     """The problem twice side by side: every operator of one copy is interchangeable with one of the other."""
@@ -136,7 +136,7 @@ def test_heads_that_wait_for_the_same_values_are_interchangeable():
     assert classes[6] == classes[7] == classes[8], "nothing follows: what they waited for is over"
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(problems(max_operators=2, max_latency=3))
 def test_copies_that_wait_for_the_same_are_exchanged_without_loss(problem):
     """Copies side by side of which every operator waits for one operator outside and is waited for by another."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import optuna
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.samplers import TPESampler
 from scipy import stats
@@ -174,6 +174,7 @@ def test_golden_stride_is_coprime_and_golden(size: int) -> None:
     assert abs(stride / size - (math.sqrt(5) - 1) / 2) < 0.02 or size < 400
 
 
+@settings(max_examples=40)
 @given(st.integers(2, SPACE.size))
 def test_every_prefix_of_the_grid_is_spread_over_the_indices(count: int) -> None:
     """Three-distance theorem: the largest gap between visited indices is within a small factor of the mean gap."""

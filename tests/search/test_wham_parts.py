@@ -176,7 +176,8 @@ def test_list_schedules_are_the_shorter_of_two_replays(seed: int) -> None:
     ]
     assert found.makespan_s == pytest.approx(min(length for length, _ in both), rel=1e-12)
     length, waits = both[0] if found.durations_s.tolist() != narrow else both[1]
-    if not all(flag or not kind for flag, kind in zip(faster, types, strict=True)) or length != found.makespan_s:
+    is_all_spread = all(flag or not kind for flag, kind in zip(faster, types, strict=True))
+    if not is_all_spread or length != pytest.approx(found.makespan_s, rel=1e-12):
         assert list(found.conflict_s) == pytest.approx(waits, rel=1e-12)
     mobility = find_mobility(graph.order, graph.before, found.durations_s.tolist())
     critical = [index for index in range(count) if mobility.is_critical(index)]
@@ -284,7 +285,7 @@ def test_kept_blocks_are_what_enumerating_the_space_gives() -> None:
 
 def test_neighbours_are_kept_and_mutual() -> None:
     space = tiny_space()
-    for point in list(space.points())[::7]:
+    for point in list(space.points())[::13]:
         around = neighbours(space, point)
         assert around
         assert all(space.contains(other) and other != point for other in around)

@@ -28,7 +28,7 @@ objective = "throughput"
 workloads = ["tiny"]
 strategies = ["random", "digamma", "wham"]
 seeds = 1
-budget = { evaluations = 8 }
+budget = { evaluations = 4 }
 
 [cluster]
 devices = 16

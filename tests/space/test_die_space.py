@@ -138,15 +138,21 @@ def test_more_of_what_never_slows_lengthens_no_operator(estimator):
     ).all()
 
 
-@pytest.mark.parametrize("estimator", [AnalyticEstimator, CalibratedEstimator])
-@pytest.mark.parametrize("name", ORDERED_KINDS)
-def test_kinds_that_are_never_slower_lengthen_no_operator(estimator, name):
-    """Every pair that is said to be ordered, over all operators of a model with sparse weights on drawn dies."""
+@pytest.fixture(scope="module")
+def sparse():
+    """The objective of a model with sparse weights, and its operators."""
     objective = Objective(
         make_scenario("bert-large", devices=64, global_batch=256, silicon="die", sparsity="2:4,transposable=yes")
     )
-    operators = objective.compiled(0, 1).operators
-    drawn = WHOLE.draw(40, np.random.default_rng(11))
+    return objective, objective.compiled(0, 1).operators
+
+
+@pytest.mark.parametrize("estimator", [AnalyticEstimator, CalibratedEstimator])
+@pytest.mark.parametrize("name", ORDERED_KINDS)
+def test_kinds_that_are_never_slower_lengthen_no_operator(estimator, name, sparse):
+    """Every pair that is said to be ordered, over all operators of a model with sparse weights on drawn dies."""
+    objective, operators = sparse
+    drawn = WHOLE.draw(20, np.random.default_rng(11))
     priced = estimator(objective.constants)
     found = [
         priced.estimate(operators, chips_of(replace(drawn, **{name: np.full(len(drawn), kind)}), objective.constants))

@@ -45,13 +45,11 @@ def test_flops_are_those_of_every_step_counted(kind: RecipeKind, pattern: Patter
     steps, columns = 120 * 10, 1024 * 8
     counted, done = 0, Fraction(0)
     for phase in recipe.phases:
+        kept = columns
+        if phase.weights is not None:
+            pattern = phase.weights.pattern
+            kept = sum(1 for column in range(columns) if column % pattern.of < pattern.kept)
         for _ in range(int(phase.share * steps)):
-            if phase.weights is None:
-                kept = columns
-            else:
-                kept = sum(
-                    1 for column in range(columns) if column % phase.weights.pattern.of < phase.weights.pattern.kept
-                )
             counted += kept + (kept if is_transposable else columns) + columns
         done += phase.share
     assert done == 1

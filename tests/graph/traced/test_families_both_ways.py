@@ -1,7 +1,9 @@
 """Every family that is read by its config and by extraction: both build the same model, at two sizes."""
 
 from collections import Counter
+from functools import cache
 from itertools import pairwise
+from unittest.mock import patch
 
 import pytest
 from kits.family_pairs import configs, extracted
@@ -10,6 +12,8 @@ from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import shared_bytes
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.traced import traced_workload
+from phaze_opt.graph.traced.layered_model import layered_model_of
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
@@ -21,6 +25,13 @@ _EXPERTS = ("mixtral", "qwen3_moe", "deepseek", "gpt_oss", "llama4", "minimax")
 WITH_EXPERTS = [name for name in CONFIGS if name.startswith(_EXPERTS)]
 LAYOUTS = [(1, 4, None), (2, 2, None), (2, 2, 2), (4, 4, 1), (4, 2, 2)]
 """Devices of a tensor group, those that share experts out, and those that split each."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def every_model_is_kept():
+    """Every test goes over all models, and the package keeps a few of them only."""
+    with patch.object(traced_workload, "layered_model_of", cache(layered_model_of.__wrapped__)):
+        yield
 
 
 def model_of(name, way):
