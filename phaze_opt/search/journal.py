@@ -23,8 +23,6 @@ from phaze_opt.search.result import KnownEvaluation, Trial
 
 _LOGGER = logging.getLogger(__name__)
 FORMAT = 2
-FORMATS = (1, FORMAT)
-"""Formats that are read; the first had no checksums."""
 JOURNAL_FILE = "trials.jsonl"
 _PLUGINS = "plugins"
 _Origins = tuple[PluginOrigin, ...]
@@ -126,7 +124,7 @@ def _check_start(path: Path, plugins: Sequence[PluginOrigin]) -> None:
     for value in read_journal(path).values:
         if "format" not in value:
             continue
-        if value["format"] not in FORMATS:
+        if value["format"] != FORMAT:
             message = (
                 f"format {shorten(value['format'])} is unknown; resume with the version of phaze-opt that wrote it, "
                 "or search without --resume to start afresh"
@@ -142,7 +140,7 @@ def _check_start(path: Path, plugins: Sequence[PluginOrigin]) -> None:
 
 
 def _origins(start: Mapping[str, Any]) -> tuple[PluginOrigin, ...]:
-    """The plug-ins of a start record; none for one of a version that did not keep them."""
+    """The plug-ins of a start record; none where the record holds others."""
     try:
         return from_plain(_Origins, start.get(_PLUGINS, []))
     except ValueError:
@@ -166,8 +164,6 @@ def _take_in(journal: TrialFile, read: JournalRead) -> bool:
             journal.trials.add((trial.number, trial.point))
             if trial.known is not None:
                 journal.entries[trial.point] = trial.known
-    if not read.is_checked:
-        _LOGGER.warning("%s: written before journals had checksums; what it holds is taken as it is", journal.path)
     if num_faulty:
         _LOGGER.warning(
             "%s: lines torn or changed since they were written: %d; their trials are evaluated again",

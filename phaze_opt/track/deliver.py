@@ -269,7 +269,7 @@ def follow(place: OrderFile, destination: Destination, *, ended: threading.Event
     A store that fails is asked again, ever more slowly, until the clock is out. One that never answered is given up as
     soon as the record has ended.
     """
-    with locked(place.lock, busy=BUSY, is_blocking=True):
+    with locked(place.lock, busy=BUSY, wait_s=60.0):
         delivery, pause_s = OrderDelivery(place, destination, clock), FIRST_PAUSE_S
         while True:
             is_last = ended.is_set()

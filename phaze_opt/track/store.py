@@ -82,7 +82,7 @@ def open_client(destination: Destination) -> MlflowClient:
             _check_database(destination)
         return MlflowClient(tracking_uri=destination.tracking_uri)
     path = path.absolute()
-    with locked(path.with_name(f"{path.name}.lock"), busy="", is_blocking=True):
+    with locked(path.with_name(f"{path.name}.lock"), busy="another process makes the store", wait_s=60.0):
         for left in path.parent.glob(f".{path.name}-*"):
             shutil.rmtree(left, ignore_errors=True)  # of a process killed while it made the store: we have the lock
         if not path.exists():

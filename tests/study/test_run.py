@@ -214,30 +214,6 @@ def test_a_search_of_odd_numbers_with_its_checksums_is_run_again(
     assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == undisturbed
 
 
-def test_a_study_of_an_earlier_version_is_gone_on_with(
-    undisturbed: list[object], first: StudyResult, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Before checksums: bare lines, evaluations behind their length, a plan without the code of strategies."""
-    for path in first.directory.rglob("*.json*"):
-        if path.parent.name in ("cells", "evaluations") or path.name == "study.json":
-            path.write_text("".join(map(_as_before, path.read_text().splitlines())))
-    sorted((first.directory / "cells").iterdir())[0].unlink()
-    assert len(load_study(first.directory).cells) == 7
-    again = run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, build_objective=_refuse), is_resumed=True)
-    assert caplog.text.count("by an earlier version") == 1
-    assert table(again) == undisturbed
-
-
-def _as_before(line: str) -> str:
-    value = json.loads(line)
-    del value["crc32"]
-    value.pop("plugins", None)
-    if "evaluation" in value:
-        evaluation = value.pop("evaluation")
-        value |= {"num_bytes": len(json.dumps(evaluation)), "evaluation": evaluation}
-    return json.dumps(value) + "\n"
-
-
 def test_the_name_of_a_study_says_what_its_searches_depend_on(tmp_path: Path) -> None:
     names = [
         run_study(config, work_dir=tmp_path, engine=ENGINE, is_resumed=True).study_id

@@ -3,7 +3,7 @@
 import math
 import platform
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib.metadata import version
 from itertools import chain
 from typing import Any
@@ -36,7 +36,7 @@ class StudyPlan:
         evaluations_digests: of each condition, by its key, as they were when the study was run.
         problem_digests: likewise.
         provenance: versions and machine.
-        plugins: code of each contender, by its name; empty in a plan of a version that did not keep it.
+        plugins: code of each contender, by its name.
     """
 
     config: StudyConfig
@@ -44,7 +44,7 @@ class StudyPlan:
     evaluations_digests: Mapping[str, str]
     problem_digests: Mapping[str, str]
     provenance: Mapping[str, str]
-    plugins: Mapping[str, tuple[PluginOrigin, ...]] = field(default_factory=dict)
+    plugins: Mapping[str, tuple[PluginOrigin, ...]]
 
 
 def plan_to_json(config: StudyConfig, conditions: Sequence[Condition]) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def _parse_plan(plan: Mapping[str, Any]) -> StudyPlan:
         evaluations_digests={key: str(data["evaluations_digest"]) for key, data in by_key.items()},
         problem_digests={key: str(data["problem_digest"]) for key, data in by_key.items()},
         provenance=from_plain(dict[str, str], plan["provenance"]),
-        plugins=from_plain(_Origins, plan.get("plugins", {})),
+        plugins=from_plain(_Origins, plan["plugins"]),
     )
 
 

@@ -1,6 +1,5 @@
 """Contenders' own code: its faults fail one search and not the study, and what old and new code found is not mixed."""
 
-import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -104,9 +103,6 @@ def guard(loop: SearchLoop, space: SearchSpace) -> None:
         loop.judging.run = GuardedPruner(loop.judging.run)
 
 
-_LOGGER = logging.getLogger(__name__)
-
-
 def check_restart(config: StudyConfig, restart: Sequence[str]) -> None:
     """Refuse to restart what is no contender.
 
@@ -138,12 +134,6 @@ def refuse_changed_code(config: StudyConfig, directory: StudyDirectory, cells: S
     if not directory.plan.exists():
         return
     before = load_plan(directory).plugins
-    if not before:
-        _LOGGER.warning(
-            "%s was begun by an earlier version, which kept neither checksums nor the code of strategies: "
-            "what it wrote is taken as it is",
-            directory.study_id,
-        )
     now = code_origins(config)
     # Evaluations are shared by all contenders and outlive --restart, so what priced them is held to, whoever asked.
     all_before, all_now = (chain.from_iterable(origins.values()) for origins in (before, now))
