@@ -102,6 +102,21 @@ def make_own(path: Path) -> None:
             replace_file(path, path.read_bytes() if path.exists() else b"")
 
 
+def put_aside(directory: Path) -> Path:
+    """Rename a directory to its name and the first number that is free.
+
+    Raises:
+        InputError: it cannot be renamed.
+    """
+    number = 1
+    while (other := directory.with_name(f"{directory.name}.{number}")).exists():
+        number += 1
+    try:
+        return directory.rename(other)
+    except OSError as error:
+        raise unwritable(other, error) from error
+
+
 def sync_directory(path: Path) -> None:
     """Bring the names in a directory to the disk, where the system can."""
     with suppress(OSError):

@@ -18,12 +18,14 @@ from phaze_opt.record.input_files import shorten, shorten_path
 from phaze_opt.record.journal import Journal, JournalRead, mend_journal, open_journal, read_journal
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import from_plain, to_plain
-from phaze_opt.record.whole_file import unwritable
+from phaze_opt.record.whole_file import put_aside, unwritable
 from phaze_opt.search.result import KnownEvaluation, Trial
 
 _LOGGER = logging.getLogger(__name__)
 FORMAT = 2
 JOURNAL_FILE = "trials.jsonl"
+ORDER_FILE = "tracking.json"
+"""Beside a journal that a tracker has to deliver: such a search is put aside before it begins anew."""
 _PLUGINS = "plugins"
 _Origins = tuple[PluginOrigin, ...]
 _BUSY = "another process runs this search; wait until it has ended, or give another --work-dir"
@@ -95,9 +97,11 @@ def keep_journal(
             code of a plug-in has changed since.
     """
     path = directory / JOURNAL_FILE
-    with locked(directory / ".lock", busy=_BUSY):
+    with locked(directory.with_name(f".{directory.name}.lock"), busy=_BUSY):
         if is_resumed:
             _check_start(path, plugins)
+        elif (directory / ORDER_FILE).exists():
+            put_aside(directory)
         journal = TrialFile(path)
         has_start = is_resumed and _take_in(journal, mend_journal(path))
         try:

@@ -103,12 +103,15 @@ def resolve_destination(config: TrackerConfig) -> Destination:
     given = config.tracking_uri.strip()
     from_environment = os.environ.get(URI_VARIABLE, "").strip()
     destination = Destination(given or from_environment or default_uri(work_dir), work_dir)
+    source = "--tracking-uri" if given else URI_VARIABLE
     if not destination.is_default:
-        _check(destination, source="--tracking-uri" if given else URI_VARIABLE)
+        _check(destination, source=source)
     path = destination.sqlite_path
     if path is not None and is_directory(path):
         message = f"'{path}' is a directory; a sqlite store is a file, such as sqlite:///{path / STORE_NAME}"
-        raise InputError(message, source="--tracking-uri" if given else URI_VARIABLE)
+        raise InputError(message, source=source)
+    if path is not None and not path.is_absolute():  # processes that deliver run elsewhere
+        return Destination(destination.tracking_uri.replace(str(path), str(path.absolute()), 1), work_dir)
     return destination
 
 

@@ -124,14 +124,12 @@ class StoreClock:
     Attributes:
         first_s: patience with a store that has never answered, s.
         lost_s: patience with one that has, s.
-        has_answered: whether it has.
-        trouble: last one; empty for none.
+        num_answers: that it gave.
     """
 
     first_s: float
     lost_s: float
-    has_answered: bool = False
-    trouble: str = ""
+    num_answers: int = 0
     _asked_s: float | None = field(default=None)
 
     def ask(self) -> None:
@@ -141,7 +139,7 @@ class StoreClock:
 
     def answer(self) -> None:
         """The store has answered."""
-        self.has_answered, self.trouble, self._asked_s = True, "", time.monotonic()
+        self.num_answers, self._asked_s = self.num_answers + 1, time.monotonic()
 
     def rest(self) -> None:
         """The store is asked for nothing."""
@@ -150,7 +148,7 @@ class StoreClock:
     @property
     def patience_s(self) -> float:
         """How long it may be silent, s."""
-        return self.lost_s if self.has_answered else self.first_s
+        return self.lost_s if self.num_answers else self.first_s
 
     @property
     def is_out(self) -> bool:

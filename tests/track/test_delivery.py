@@ -2,11 +2,10 @@
 
 import sqlite3
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kits.recorded_store import AT_THE_END, FlakyClient, rows, tell
+from kits.recorded_store import AT_THE_END, FlakyClient, deliver_all, rows, tell
 
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.record.lock import locked
@@ -14,7 +13,6 @@ from phaze_opt.search.events import SearchStarted, TrialFinished
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.testing.trackers import expected, resumed
 from phaze_opt.track import runs, store
-from phaze_opt.track.deliver import deliver_once, deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.pending_delivery import OrderFile, list_orders
@@ -67,7 +65,7 @@ def test_failure_at_any_call_is_repaired_by_the_next_delivery(
     assert "stood in the way" in delivery.reason
     assert "phaze-opt ui" in delivery.reason
     monkeypatch.setattr(store, "open_client", real)
-    assert deliver_waiting(destination) == 0
+    assert deliver_all(destination) == 0
     assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
     history = "select count(*), count(distinct step) from metrics where key = 'num_trials_finished'"
     assert rows(work_dir, history) == [(NUM_TRIALS, NUM_TRIALS)]
@@ -80,7 +78,7 @@ def test_a_second_delivery_finds_nothing_to_do(work_dir: Path, destination: Dest
     before = rows(work_dir, "select count(*) from metrics")
     assert num_pending(place, destination.shown) == 0
     monkeypatch.setattr(store, "open_client", None)
-    assert deliver_once(place, destination)
+    assert deliver_all(destination, place=place) == 0
     assert rows(work_dir, "select count(*) from metrics") == before
 
 
@@ -91,7 +89,7 @@ def test_what_the_store_has_is_known_from_the_store(work_dir: Path, destination:
     before = [rows(work_dir, f"select count(*) from {table}") for table in tables]
     (place.directory / "tracking.state.json").unlink()
     assert num_pending(place, destination.shown) > NUM_TRIALS
-    assert deliver_waiting(destination) == 0
+    assert deliver_all(destination) == 0
     assert [rows(work_dir, f"select count(*) from {table}") for table in tables] == before
 
 
@@ -107,10 +105,10 @@ def test_a_record_that_another_process_delivers_is_left_to_it(work_dir: Path, de
     session = tell(work_dir, EVENTS)
     (place,) = list_orders(work_dir)
     with locked(place.lock, busy=""):
-        assert not deliver_once(place, destination)
+        deliver_all(destination, place=place)
         assert not session.close().is_complete
         assert trial_numbers(work_dir) == []
-    assert deliver_waiting(destination) == 0
+    assert deliver_all(destination) == 0
     assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
 
 
@@ -168,7 +166,7 @@ def test_a_record_for_another_store_is_not_delivered_here(
     (place,) = list_orders(work_dir)
     assert b"secret" not in b"".join(path.read_bytes() for path in place.directory.rglob("*") if path.is_file())
     assert num_pending(place, destination.shown) == 0
-    assert deliver_waiting(destination) == 0
+    assert deliver_all(destination) == 0
     assert trial_numbers(work_dir) == []
 
 
@@ -221,7 +219,7 @@ def test_copies_of_artifacts_are_kept_until_the_store_has_them(work_dir: Path, m
         record(work_dir)
     (place,) = list_orders(work_dir)
     assert set(place.waiting_files()) == {"config.json", "best.json"}
-    deliver_waiting(Destination(default_uri(work_dir), work_dir))
+    deliver_all(Destination(default_uri(work_dir), work_dir))
     assert place.waiting_files() == {}
     assert {path.name for path in (work_dir / "mlartifacts").rglob("*.json")} == {"config.json", "best.json"}
 
@@ -247,18 +245,3 @@ def test_what_a_killed_process_left_of_a_store_is_removed(work_dir: Path, destin
     with quiet_mlflow():
         store.open_client(destination)
     assert not left.exists()
-
-
-def test_a_search_of_an_earlier_version_goes_on_in_its_run(work_dir: Path) -> None:
-    attempt = work_dir / "phaze-opt-runs" / "example-0001" / "tracking" / "20260101T000000000-abcdef"
-    attempt.mkdir(parents=True)
-    (attempt / "tracking.jsonl").write_text("")
-    session = AT_THE_END.open(TrackerConfig(work_dir=work_dir))
-    first = record_search(work_dir, EVENTS[:5])[0]
-    session.observe(replace(first, is_resumed=True))
-    for event in record_search(work_dir, resumed(EVENTS, num_known=4), is_resumed=True)[1:]:
-        session.observe(event)
-    assert session.close().is_complete
-    assert rows(work_dir, "select distinct value from tags where key = 'phaze_opt.attempt'") == [(attempt.name,)]
-    resumed_tags = "select value, count(*) from tags where key = 'is_resumed' group by value order by value"
-    assert rows(work_dir, resumed_tags) == [("false", NUM_TRIALS - 4), ("true", 4)]

@@ -8,11 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from kits.recorded_store import rows, tell
+from kits.recorded_store import deliver_all, rows, tell
 
 from phaze_opt.testing.events import example_search
 from phaze_opt.track import deliver, store
-from phaze_opt.track.deliver import deliver_waiting, follow
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.pending_delivery import list_orders
@@ -113,7 +112,6 @@ class LostClient:
 @pytest.fixture
 def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
     """Makes the calls of a range fail."""
-    monkeypatch.setattr(deliver, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(LostClient, "num_calls", 0)
     real = store.open_client
 
@@ -123,20 +121,14 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
     return apply
 
 
-def follow_to_the_end(destination: Destination, clock: StoreClock) -> bool:
-    """Follow a record that has ended."""
-    (place,) = list_orders(destination.work_dir)
-    ended = threading.Event()
-    ended.set()
-    return follow(place, destination, ended=ended, clock=clock)
-
-
-def test_a_store_that_returns_gets_everything_once(work_dir: Path, destination: Destination, lose: Lose) -> None:
+def test_a_store_that_returns_gets_everything_once(
+    work_dir: Path, destination: Destination, lose: Lose, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tell(work_dir, EVENTS)
+    monkeypatch.setattr(deliver, "LAST_ANSWER_S", 60.0)
     lose(range(9, 13))
-    clock = StoreClock(0.0, 60.0)
-    assert follow_to_the_end(destination, clock)
-    assert clock.trouble == ""
+    (place,) = list_orders(work_dir)
+    assert deliver_all(destination, place=place, clock=StoreClock(0.0, 60.0)) == 0
     assert rows(work_dir, "select count(*) from runs") == [(NUM_TRIALS + 1,)]
 
 
@@ -145,13 +137,11 @@ def test_a_store_that_stays_away_is_given_up_and_gets_everything_later(
 ) -> None:
     session = tell(work_dir, EVENTS)
     lose(range(9, 10_000))
-    assert not follow_to_the_end(destination, StoreClock(60.0, 0.05))
     (place,) = list_orders(work_dir)
+    assert deliver_all(destination, place=place) > 0
     order = place.read()
     assert order is not None
-    state = place.state(order)
-    assert state.has_answered
-    assert "the database is gone" in state.reason
+    assert "the database is gone" in place.state(order).reason
     lose(range(0))
-    assert deliver_waiting(destination) == 0
+    assert deliver_all(destination) == 0
     assert session.close().is_complete

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from kits.recorded_store import AT_THE_END, FlakyClient, rows
+from kits.recorded_store import AT_THE_END, FlakyClient, deliver_all, rows
 
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.plugins import PluginGroup
@@ -15,7 +15,6 @@ from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, Stud
 from phaze_opt.testing.events import example_study, record_study
 from phaze_opt.testing.trackers import interrupted
 from phaze_opt.track import guard, store
-from phaze_opt.track.deliver import deliver_waiting
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.null import NullSession
 from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
@@ -175,7 +174,7 @@ def test_failure_at_any_call_is_repaired_by_the_next_delivery(failing_call: int,
     monkeypatch.setattr(store, "open_client", lambda where: FlakyClient(real(where), failing_call))
     assert not record(work_dir).is_complete
     monkeypatch.setattr(store, "open_client", real)
-    assert deliver_waiting(Destination(default_uri(work_dir), work_dir)) == 0
+    assert deliver_all(Destination(default_uri(work_dir), work_dir)) == 0
     assert levels(work_dir) == LEVELS
     assert rows(work_dir, "select count(*) from runs where status != 'FINISHED'") == [(0,)]
     points = "select count(*) from metrics where key in ('regret_curve_pct', 'best_throughput_samples_per_s')"
