@@ -24,9 +24,17 @@ from phaze_opt.record.lock import locked
 from phaze_opt.track import store
 from phaze_opt.track.destination import URI_VARIABLE, Destination
 from phaze_opt.track.pending_delivery import DeliveryState, Order, OrderFile, list_orders
+from phaze_opt.track.records import closed_record
 from phaze_opt.track.runs import log_file
 from phaze_opt.track.sources import Part, Source, num_pending, open_source
-from phaze_opt.track.store import HeardClient, StoreClock, describe_trouble, quiet_environment, quiet_mlflow
+from phaze_opt.track.store import (
+    HeardClient,
+    StoreClock,
+    describe_trouble,
+    longer_requests,
+    quiet_environment,
+    quiet_mlflow,
+)
 from phaze_opt.track.writers import RunWriter, StudyWriter, open_writer
 
 if TYPE_CHECKING:
@@ -38,6 +46,8 @@ WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
 PATIENCE_VARIABLE = "PHAZE_OPT_FIRST_ANSWER_S"
 SLICE_S = 2.0
 """After so long it is noted how far delivery is, s."""
+LEAST_BYTES_PER_S = 1 << 15
+"""Rate at which a file may reach a store before the store is said to be silent."""
 POLL_S = 0.25
 TERMINATE_S = 2.0
 FIRST_PAUSE_S = 1.0
@@ -152,6 +162,8 @@ class OrderDelivery:
         """
         if self._writer is None and not num_pending(self.place, self.destination.shown):
             return False
+        import mlflow.tracking  # noqa: F401 - takes seconds that are not the store's
+
         order = self.place.read()
         assert order is not None
         self.clock.ask()
@@ -162,13 +174,11 @@ class OrderDelivery:
         self._parts += self._source.read(is_ended=is_last or bool(order.finished))
         if self._parts:
             self._write_parts(self._writer)
-        elif files := self.place.waiting_files():
-            name, path = next(iter(files.items()))
-            log_file(self._writer.runs.client, self._writer.run_id, name=name, path=path)
-            path.unlink(missing_ok=True)  # a page is megabytes
         elif order.finished and self._state.finished_ms != order.finished["time_ms"]:
             self._writer.write(order.finished)
             self._note(replace(self._state, finished_ms=order.finished["time_ms"]))
+        elif files := self.place.waiting_files():
+            self._send_file(self._writer, *next(iter(files.items())))
         else:
             self.clock.rest()
             return False
@@ -177,12 +187,20 @@ class OrderDelivery:
     def _write_parts(self, writer: RunWriter | StudyWriter) -> None:
         """Write parts until the slice is over."""
         began_s, num_written = time.monotonic(), 0
-        while self._parts and time.monotonic() - began_s < SLICE_S:
+        while self._parts and (not num_written or time.monotonic() - began_s < SLICE_S):
             for record in self._parts.popleft():
                 writer.write(record)
             num_written += 1
         writer.flush()
         self._note(replace(self._state, num_done=self._state.num_done + num_written))
+
+    def _send_file(self, writer: RunWriter | StudyWriter, name: str, path: Path) -> None:
+        """Hand a file to the store; a page is megabytes, which a slow line may take time for."""
+        extra_s = path.stat().st_size / LEAST_BYTES_PER_S
+        self.clock.ask(extra_s)
+        with longer_requests(extra_s):
+            log_file(writer.runs.client, writer.run_id, name=name, path=path)
+        path.unlink(missing_ok=True)
 
     def _connect(self, order: Order) -> None:
         """Find or make the run, and begin at the first part: what the store has is not written again."""
@@ -215,16 +233,21 @@ def note_trouble(place: OrderFile, reason: str) -> None:
 def deliver_waiting(destination: Destination, clock: StoreClock) -> Iterator[bool]:
     """Deliver the records that wait for a store, oldest first, a slice a step; what another process delivers is left.
 
-    A record that was put aside, and is delivered, is removed. One that cannot be delivered stays; where the store gave
-    no answer to it, so do the others.
+    A record that was put aside is closed, and removed when it is delivered. One that cannot be delivered stays; where
+    the store gave no answer to it, so do the others.
     """
     for place in list_orders(destination.work_dir):
         delivery, num_answers = OrderDelivery(place, destination, clock), clock.num_answers
         with suppress(InputError), locked(place.lock, busy=BUSY):
+            order = place.read()
+            if order is None or order.target != destination.shown:
+                continue
             try:
+                if place.is_aside and not order.finished:
+                    place.write(replace(order, finished=closed_record(place.directory)))
                 while _advance(delivery, is_last=True):
                     yield True
-                place.remove_settled(destination.shown)
+                place.remove()
             except Exception as error:  # the store's trouble, of any kind, is a reason to wait
                 note_trouble(place, describe_trouble(error, destination))
                 if clock.num_answers == num_answers:

@@ -297,22 +297,27 @@ class MLflowSession:
         left = num_pending(self._place, self._destination.shown)
         if not left:
             shutil.rmtree(self._place.files, ignore_errors=True)  # only empty folders
-        reasons = [self._describe_waiting("is")] if left else []
-        if (others := count_pending(self._destination) - left) > 0:
-            by = f"the next search here or `{self._destination.ui_command}` delivers it"
-            reasons.append(f"what earlier commands recorded waits for the store too ({others} events); {by}")
-        return protocol.Delivery(self._state.num_done, left + max(0, others), "; ".join(reasons))
+        waiting = max(left, count_pending(self._destination))
+        reason = self._describe_waiting("is", is_own=left > 0, has_others=waiting > left) if waiting else ""
+        return protocol.Delivery(self._state.num_done, waiting, reason)
 
-    def _describe_waiting(self, how: str) -> str:
-        """One sentence on what waits, why, and how it will be delivered."""
+    def _describe_waiting(self, how: str, *, is_own: bool = True, has_others: bool = False) -> str:
+        """One sentence on what waits, why, and how it will be delivered.
+
+        Args:
+            how: ``is``, with what it means for a search that goes on.
+            is_own: whether something of this record waits.
+            has_others: whether something of earlier records does.
+        """
         assert self._place is not None
-        state = self._state
-        what = "the rest of what is recorded" if state.num_done else "what is recorded"
-        reason = state.reason or "the store did not answer in time"
+        state, destination = self._state, self._destination
+        recorded = "the rest of what is recorded" if state.num_done else "what is recorded"
+        what = ", and ".join([recorded] * is_own + ["what earlier commands recorded"] * has_others)
+        reason = state.reason or ("the store is slow" if state.run_id else "the store did not answer in time")
+        where = destination.work_dir if has_others else self._place.directory
         return (
-            f"{what} {how} not in {self._destination.shown} yet ({reason}); "
-            f"it is kept in {self._place.directory}, and the next search here or `{self._destination.ui_command}` "
-            f"delivers it"
+            f"{what}{',' * (is_own and has_others)} {how} not in {destination.shown} yet ({reason}); "
+            f"it is kept in {where}, and the next search here or `{destination.ui_command}` delivers it"
         )
 
 

@@ -129,11 +129,14 @@ class OrderFile:
         found = sorted(path for path in self.files.rglob("[!.]*") if path.is_file())
         return {path.relative_to(self.files).as_posix(): path for path in found}
 
-    def remove_settled(self, target: str) -> None:
-        """Remove the record if it is of a search or proof that was put aside, for this store."""
-        order, number = self.read(), self.directory.name.rpartition(".")[2]
-        is_aside = self.directory.parent.name == RUNS_DIRECTORY and number.isdecimal()
-        if order is not None and order.target == target and is_aside:
+    @property
+    def is_aside(self) -> bool:
+        """Whether the record was put aside, as another attempt has begun: nothing is added to it."""
+        return self.directory.name.rpartition(".")[2].isdecimal()
+
+    def remove(self) -> None:
+        """Remove the record of a search or proof that was put aside and is delivered; studies are their users'."""
+        if self.is_aside and self.directory.parent.name == RUNS_DIRECTORY:
             shutil.rmtree(self.directory, ignore_errors=True)
 
 

@@ -26,18 +26,20 @@ from phaze_opt.track.study_views import VIEW_TAG, search_views, study_views
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "8",
+    _TIMEOUT: "8",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 """What MLflow is told where the user has not said otherwise; a dead server costs seconds, not minutes;
-`track.deliver` asks again."""
+`track.deliver` asks again. The address of a run that has ended would cost a request."""
 LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
 
 
@@ -63,6 +65,17 @@ def quiet_mlflow() -> Iterator[None]:
             logging.getLogger(name).setLevel(level)
         for name in missing:
             os.environ.pop(name, None)
+
+
+@contextlib.contextmanager
+def longer_requests(extra_s: float) -> Iterator[None]:
+    """Let a server take so much longer to answer inside the block, which stands in that of `quiet_mlflow`."""
+    before = os.environ[_TIMEOUT]
+    os.environ[_TIMEOUT] = f"{float(before) + extra_s:.0f}"
+    try:
+        yield
+    finally:
+        os.environ[_TIMEOUT] = before
 
 
 MAX_TROUBLE = 200
@@ -132,10 +145,10 @@ class StoreClock:
     num_answers: int = 0
     _asked_s: float | None = field(default=None)
 
-    def ask(self) -> None:
-        """The store is asked now, if it was not being asked before."""
-        if self._asked_s is None:
-            self._asked_s = time.monotonic()
+    def ask(self, extra_s: float = 0.0) -> None:
+        """The store is asked now, if it was not being asked before; what takes so long needs so much more patience."""
+        if self._asked_s is None or extra_s:
+            self._asked_s = time.monotonic() + extra_s
 
     def answer(self) -> None:
         """The store has answered."""

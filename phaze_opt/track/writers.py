@@ -118,6 +118,8 @@ class RunWriter:
                 self._history += metric_entities(record["metrics"], record["time_ms"], step=record["step"])
             case RecordKind.FINISHED | RecordKind.PROOF_FINISHED:
                 self._write_finished(record)
+            case RecordKind.CLOSED:
+                self.runs.end(self.run_id, record["time_ms"], is_whole=False)
 
     def _write_trial(self, record: Record) -> None:
         """Write a trial's run, to be ended when the parent shows it."""
@@ -206,6 +208,7 @@ class StudyWriter:
             RecordKind.CELL_TRIAL: self._write_trial,
             RecordKind.CELL_FINISHED: self._write_cell_finished,
             RecordKind.STUDY_FINISHED: self._write_finished,
+            RecordKind.CLOSED: self._write_closed,
         }
         steps[record["kind"]](record)
 
@@ -278,6 +281,10 @@ class StudyWriter:
         self.experiment.describe(
             self.runs.experiment_id, self.started, run_ids=tuple(self._contenders.values()), metrics=tuple(names)
         )
+
+    def _write_closed(self, record: Record) -> None:
+        for run_id in (*self._contenders.values(), self.run_id):
+            self.runs.end(run_id, record["time_ms"], is_whole=False)
 
     def _curve(self, key: str, name: str, points: Sequence[Sequence[float]]) -> list[Any]:
         """A curve over evaluations; its times are the search's own clock, s charged for evaluations."""

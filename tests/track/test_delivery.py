@@ -12,7 +12,7 @@ from phaze_opt.record.lock import locked
 from phaze_opt.search.events import SearchStarted, TrialFinished
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.testing.trackers import expected, resumed
-from phaze_opt.track import runs, store
+from phaze_opt.track import deliver, runs, store
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.pending_delivery import OrderFile, list_orders
@@ -132,6 +132,44 @@ def test_a_rerun_is_a_run_of_its_own_and_a_resumed_search_is_not(work_dir: Path)
     assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
     record(work_dir, EVENTS[:6])
     assert rows(work_dir, searches) == [(2,)]
+
+
+@pytest.mark.parametrize(
+    ("num_events", "failing_call"), [(1, 1), (6, 12), (6, 25), (NUM_LINES + 1, 1), (NUM_LINES + 1, 36)]
+)
+def test_what_a_search_left_undelivered_is_delivered_when_it_begins_anew(
+    num_events: int, failing_call: int, work_dir: Path, monkeypatch
+) -> None:
+    """Killed before the first trial or later, or ended; of a store that was away, or lost in the middle."""
+    real = store.open_client
+    monkeypatch.setattr(deliver, "SLICE_S", 0.0)
+    monkeypatch.setattr(store, "open_client", lambda where: FlakyClient(real(where), failing_call))
+    assert not record(work_dir, EVENTS[:num_events]).is_complete
+    monkeypatch.setattr(store, "open_client", real)
+    assert record(work_dir, EVENTS[:3]).is_complete
+    is_whole = num_events == NUM_LINES + 1
+    roles = "select status from runs join tags using (run_uuid) where key = 'phaze_opt.role' and value = 'search'"
+    assert sorted(rows(work_dir, roles)) == [("FINISHED" if is_whole else "KILLED",), ("RUNNING",)]
+    num_trials = num_events - 1 - is_whole + 2
+    assert len(trial_numbers(work_dir)) == num_trials
+    assert rows(work_dir, "select count(*) from runs where status = 'FINISHED'") == [(num_trials + is_whole,)]
+    assert [place.directory.name for place in list_orders(work_dir)] == ["example-0001"], "what is delivered is removed"
+
+
+def test_a_slow_store_keeps_what_it_has_got(work_dir: Path, destination: Destination, monkeypatch) -> None:
+    """However slow it is, the next delivery goes on where this one was ended."""
+    monkeypatch.setattr(deliver, "SLICE_S", 0.0)
+    real = store.open_client
+    session = tell(work_dir, EVENTS)
+    (place,) = list_orders(work_dir)
+    for failing_call in (14, 18, 22):
+        monkeypatch.setattr(store, "open_client", lambda where, call=failing_call: FlakyClient(real(where), call))
+        deliver_all(destination, place=place)
+    order = place.read()
+    assert order is not None
+    assert place.state(order).num_done > 2
+    monkeypatch.setattr(store, "open_client", real)
+    assert session.close().is_complete
 
 
 def test_a_longer_search_continues_a_shorter_one_with_its_new_params_as_tags(work_dir: Path) -> None:

@@ -11,12 +11,14 @@ from kits.recorded_store import AT_THE_END, FlakyClient, deliver_all, rows
 
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.plugins import PluginGroup
+from phaze_opt.record.whole_file import put_aside
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.testing.events import example_study, record_study
 from phaze_opt.testing.trackers import interrupted
 from phaze_opt.track import guard, store
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.null import NullSession
+from phaze_opt.track.pending_delivery import list_orders
 from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
 from phaze_opt.track.records import MAX_CURVE_POINTS, median_curve, thinned
 from phaze_opt.track.store import newest_link
@@ -194,16 +196,19 @@ def test_an_interrupted_study_is_killed_and_a_resumed_one_finished_in_the_same_r
 
 def test_a_study_begun_afresh_is_a_run_of_its_own(work_dir: Path) -> None:
     record(work_dir, EVENTS[:3])
-    studies = work_dir / "phaze-opt-studies"
-    (studies / EVENTS[0].study_id).rename(studies / "put-aside")
+    put_aside(work_dir / "phaze-opt-studies" / EVENTS[0].study_id)
     slower = tuple(
         replace(event, result=replace(event.result, overhead_s=9.0)) if isinstance(event, CellFinished) else event
         for event in EVENTS
     )
     record(work_dir, slower)
-    assert levels(work_dir)["study"] == 2
     record(work_dir, slower)
     assert levels(work_dir)["study"] == 2
+    assert sorted(status for *_, role, _, status, _, _ in rows(work_dir, RUNS) if role == "study") == [
+        "FINISHED",
+        "KILLED",
+    ]
+    assert len(list_orders(work_dir)) == 2, "studies that were put aside are their users'"
 
 
 def test_only_best_trials_if_asked_and_the_rest_later(work_dir: Path) -> None:
