@@ -10,7 +10,7 @@ from tempfile import TemporaryFile
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import shorten_path
+from phaze_opt.record.input_files import is_directory, shorten_path
 from phaze_opt.record.whole_file import check_regular, unwritable
 
 WAIT_S = 10.0
@@ -74,7 +74,7 @@ class FileLock:
             return False
         except OSError as error:
             reason = error.strerror or str(error)
-            message = f"the file system of this folder has no locks ({reason}); give a --work-dir on another one"
+            message = f"the file system of this folder has no locks ({reason}); choose a folder on another (--work-dir)"
             raise InputError(message, source=shorten_path(self.path.parent)) from error
         return True
 
@@ -123,13 +123,14 @@ def locked(path: Path, *, busy: str, may_share: bool = False, wait_s: float = 0.
 
 
 def check_locks(directory: Path) -> None:
-    """See that the file system of a directory, which is made if need be, has both kinds of locks: databases use them.
+    """See that the file system of a directory that is there has both kinds of locks: databases in files use them.
 
     Raises:
         InputError: it has not, or the directory cannot be written.
     """
+    if not is_directory(directory):
+        return
     try:
-        directory.mkdir(parents=True, exist_ok=True)
         with TemporaryFile(dir=directory) as file:
             lock = FileLock(directory / "file", file.fileno())
             lock.take()

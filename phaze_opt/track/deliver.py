@@ -223,11 +223,14 @@ class OrderDelivery:
         self.place.save_state(state)
 
 
-def note_trouble(place: OrderFile, reason: str) -> None:
-    """Leave word of why a record is not delivered."""
+def note_trouble(place: OrderFile, error: Exception | None, destination: Destination, clock: StoreClock) -> None:
+    """Leave word of why a record is not delivered; where a store hangs, what it said last."""
     order = place.read()
     if order is not None:
-        place.save_state(replace(place.state(order), reason=reason))
+        state = place.state(order)
+        silence = state.reason or f"no answer within {clock.patience_s:.0f} s"
+        reason = silence if error is None else describe_trouble(error, destination)
+        place.save_state(replace(state, reason=reason))
 
 
 def deliver_waiting(destination: Destination, clock: StoreClock) -> Iterator[bool]:
@@ -249,7 +252,7 @@ def deliver_waiting(destination: Destination, clock: StoreClock) -> Iterator[boo
                     yield True
                 place.remove()
             except Exception as error:  # the store's trouble, of any kind, is a reason to wait
-                note_trouble(place, describe_trouble(error, destination))
+                note_trouble(place, error, destination, clock)
                 if clock.num_answers == num_answers:
                     return
 
@@ -283,7 +286,7 @@ def follow(place: OrderFile | None, destination: Destination, *, ended: threadin
                 has_more = own is not None and _advance(own, is_last=is_last)
             except Exception as error:  # as above
                 assert place is not None
-                note_trouble(place, describe_trouble(error, destination))
+                note_trouble(place, error, destination, clock)
                 is_out = time.monotonic() - well_s > LAST_ANSWER_S if clock.num_answers else True
                 if (is_last and is_out) or (clock.is_out and not clock.num_answers):
                     return False
@@ -339,7 +342,7 @@ def main() -> int:
             clock.lost_s = LAST_ANSWER_S
         if clock.is_out and destination.is_remote:
             if place is not None:
-                note_trouble(place, f"no answer within {clock.patience_s:.0f} s")
+                note_trouble(place, None, destination, clock)
             break
     sys.stdout.flush()
     os._exit(0 if codes == [True] else 1)

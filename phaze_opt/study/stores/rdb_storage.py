@@ -5,6 +5,7 @@ import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
@@ -14,6 +15,7 @@ from sqlalchemy.engine import URL, make_url
 
 from phaze_opt.errors import InputError, PluginError, StorageError
 from phaze_opt.record.address import Address
+from phaze_opt.record.lock import check_locks
 from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
 T = TypeVar("T")
@@ -69,6 +71,8 @@ def open_rdb_storage(address: Address, *, heartbeat_s: int = HEARTBEAT_S, grace_
 def _open(address: Address, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
     """Open a storage; tables that another machine makes at the same moment are waited for."""
     url = _with_driver(address)
+    if address.scheme == "sqlite" and address.database:
+        check_locks(Path(address.database).absolute().parent)
     for attempt in range(MAX_ATTEMPTS):
         try:
             with quiet_optuna():
