@@ -61,7 +61,9 @@ class Destination:
         """The database file of a sqlite store."""
         if self.is_remote:
             return None
-        name = self.tracking_uri.removeprefix("sqlite:///") if self.is_default else self.address.database
+        if self.is_default:
+            return self.work_dir / STORE_NAME
+        name = self.address.database
         return Path(name) if name else None
 
     @property
@@ -86,7 +88,16 @@ class Destination:
 
 def default_uri(work_dir: Path) -> str:
     """The sqlite store of a working directory."""
-    return f"sqlite:///{work_dir.absolute() / STORE_NAME}"
+    return sqlite_uri(work_dir.absolute() / STORE_NAME)
+
+
+def sqlite_uri(path: Path) -> str:
+    """The address of a sqlite file, whose name may hold what means something else in an address."""
+    if not {"%", "?"} & set(str(path)):
+        return f"sqlite:///{path}"
+    from sqlalchemy.engine import URL
+
+    return URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
 
 def resolve_destination(config: TrackerConfig) -> Destination:
@@ -111,7 +122,7 @@ def resolve_destination(config: TrackerConfig) -> Destination:
         message = f"'{path}' is a directory; a sqlite store is a file, such as sqlite:///{path / STORE_NAME}"
         raise InputError(message, source=source)
     if path is not None and not path.is_absolute():  # processes that deliver run elsewhere
-        return Destination(destination.tracking_uri.replace(str(path), str(path.absolute()), 1), work_dir)
+        return Destination(destination.tracking_uri.replace(":///", f":///{Path.cwd()}/", 1), work_dir)
     return destination
 
 

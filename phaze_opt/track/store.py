@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.lock import locked
-from phaze_opt.track.destination import Destination
+from phaze_opt.track.destination import Destination, sqlite_uri
 from phaze_opt.track.runs import Role, Tag, find_runs
 from phaze_opt.track.study_views import VIEW_TAG, search_views, study_views
 
@@ -100,8 +100,17 @@ def open_client(destination: Destination) -> MlflowClient:
             shutil.rmtree(left, ignore_errors=True)  # of a process killed while it made the store: we have the lock
         if not path.exists():
             _create_sqlite_store(path)
-        client = MlflowClient(tracking_uri=destination.tracking_uri)
-        client.get_experiment_by_name("Default")
+        return _open_sqlite(destination.tracking_uri)
+
+
+def _open_sqlite(uri: str) -> MlflowClient:
+    """A client of a sqlite file that answers; MLflow also makes the folder of the address as it is written, escaped."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    client.get_experiment_by_name("Default")
+    with suppress(OSError):
+        Path(uri.removeprefix("sqlite:///")).parent.rmdir()  # nothing is in it
     return client
 
 
@@ -121,11 +130,9 @@ def _create_sqlite_store(path: Path) -> None:
     MLflow creates its tables step by step and cannot go on from the middle: interrupted there, the store would be
     unusable for ever.
     """
-    from mlflow import MlflowClient
-
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as directory:
         new = Path(directory) / path.name
-        MlflowClient(tracking_uri=f"sqlite:///{new}").get_experiment_by_name("Default")
+        _open_sqlite(sqlite_uri(new))
         new.replace(path)
 
 

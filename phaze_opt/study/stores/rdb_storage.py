@@ -61,6 +61,9 @@ def open_rdb_storage(address: Address, *, heartbeat_s: int = HEARTBEAT_S, grace_
     except (exc.ArgumentError, ValueError) as error:
         message = "is no address of a database; give postgresql://USER@HOST/DATABASE"
         raise InputError(message, source=f"--storage {address.shown}") from error
+    except RuntimeError as error:  # Optuna's of the tables that it finds
+        message = "the database holds tables of another program or version of Optuna; give a database of its own"
+        raise InputError(message, source=f"--storage {address.shown}") from error
     except (exc.SQLAlchemyError, StorageInternalError) as error:
         if _is_read_only(error):
             raise _read_only(error, address) from error
@@ -163,7 +166,9 @@ def _is_away(error: BaseException) -> bool:
 
 def _is_read_only(error: BaseException) -> bool:
     """Whether a database answers and may not be written: by PostgreSQL's code or SQLite's name of the error."""
-    codes = {getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", "") for cause in _causes(error)}
+    codes = {
+        str(getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", "")) for cause in _causes(error)
+    }
     return any(code in READ_ONLY or code.startswith("SQLITE_READONLY") for code in codes)
 
 
