@@ -1,5 +1,6 @@
 """Delivery to MLflow: what the store shows, and that trouble half-way is repaired without logging anything twice."""
 
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -52,9 +53,13 @@ def test_the_store_has_a_parent_its_children_curves_and_artifacts(work_dir: Path
     assert values[-1] == max(expected(EVENTS).values())
     artifacts = {path.name for path in (work_dir / "mlartifacts" / searches[0][0] / "artifacts").iterdir()}
     assert artifacts == {"config.json", "best.json"}
+    (place,) = list_orders(work_dir)
+    assert [path.name for path in place.directory.rglob("*.jsonl")] == ["trials.jsonl"]
+    # What tracking adds is about the run, not about its trials.
+    assert b"num_tc" not in place.path.read_bytes()
 
 
-@pytest.mark.parametrize("failing_call", [1, 3, 9, 36])
+@pytest.mark.parametrize("failing_call", [3, 36])
 def test_failure_at_any_call_is_repaired_by_the_next_delivery(
     failing_call: int, work_dir: Path, destination: Destination, monkeypatch
 ) -> None:
@@ -93,14 +98,6 @@ def test_what_the_store_has_is_known_from_the_store(work_dir: Path, destination:
     assert [rows(work_dir, f"select count(*) from {table}") for table in tables] == before
 
 
-def test_a_search_leaves_one_journal(work_dir: Path) -> None:
-    record(work_dir)
-    (place,) = list_orders(work_dir)
-    assert [path.name for path in place.directory.rglob("*.jsonl")] == ["trials.jsonl"]
-    # What tracking adds is about the run, not about its trials.
-    assert b"num_tc" not in place.path.read_bytes()
-
-
 def test_a_record_that_another_process_delivers_is_left_to_it(work_dir: Path, destination: Destination) -> None:
     session = tell(work_dir, EVENTS)
     (place,) = list_orders(work_dir)
@@ -110,6 +107,16 @@ def test_a_record_that_another_process_delivers_is_left_to_it(work_dir: Path, de
         assert trial_numbers(work_dir) == []
     assert deliver_all(destination) == 0
     assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
+
+
+def test_a_folder_of_any_name_holds_a_store(tmp_path: Path, empty_store: Path) -> None:
+    work_dir = tmp_path / "a.py:B x%20y#z?ü&+"
+    work_dir.mkdir()
+    shutil.copyfile(empty_store, work_dir / "mlflow.db")
+    assert tell(work_dir, EVENTS[:2]).close().is_complete
+    assert rows(work_dir, "select count(*) from runs") == [(2,)]
+    assert [path.name for path in work_dir.rglob("artifacts/config.json")] == ["config.json"]
+    assert list(tmp_path.iterdir()) == [work_dir]
 
 
 def test_a_torn_line_costs_that_line(work_dir: Path) -> None:
@@ -134,9 +141,7 @@ def test_a_rerun_is_a_run_of_its_own_and_a_resumed_search_is_not(work_dir: Path)
     assert rows(work_dir, searches) == [(2,)]
 
 
-@pytest.mark.parametrize(
-    ("num_events", "failing_call"), [(1, 1), (6, 12), (6, 25), (NUM_LINES + 1, 1), (NUM_LINES + 1, 36)]
-)
+@pytest.mark.parametrize(("num_events", "failing_call"), [(1, 1), (6, 25), (NUM_LINES + 1, 36)])
 def test_what_a_search_left_undelivered_is_delivered_when_it_begins_anew(
     num_events: int, failing_call: int, work_dir: Path, monkeypatch
 ) -> None:

@@ -63,8 +63,16 @@ def test_a_server_of_another_kind_is_said_to_be_such(answer: str, word: str, tmp
     assert "phaze-opt ui --tracking-uri" in delivery.reason
 
 
-@pytest.mark.parametrize("scheme", ["http", "postgresql"])
-def test_a_store_that_never_answers_is_given_up_while_the_search_goes_on(scheme: str, tmp_path: Path) -> None:
+def test_a_server_that_never_answers_is_said_to_be_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with fake_server(None) as place:
+        delivery = tell(tmp_path, EVENTS, f"http://me:secret@{place}").close()
+    assert delivery.num_delivered == 0
+    assert "does not answer in time" in delivery.reason
+
+
+def test_a_store_that_never_answers_is_given_up_while_the_search_goes_on(tmp_path: Path) -> None:
+    """A driver of a database waits without end, so the process that delivers is ended."""
     said = threading.Event()
     sentences: list[str] = []
 
@@ -78,7 +86,7 @@ def test_a_store_that_never_answers_is_given_up_while_the_search_goes_on(scheme:
     try:
         with fake_server(None) as place:
             tracker = MLflowTracker(first_answer_s=0.5)
-            session = tell(tmp_path, EVENTS, f"{scheme}://me:secret@{place}/db", tracker=tracker)
+            session = tell(tmp_path, EVENTS, f"postgresql://me:secret@{place}/db", tracker=tracker)
             assert said.wait(120), "the search is still running, and nobody has said that it is not tracked"
             delivery = session.close()
     finally:
