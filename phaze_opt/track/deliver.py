@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 
-IS_OF_RECORD_VARIABLE = "PHAZE_OPT_IS_OF_RECORD"
+DIRECTORY_VARIABLE = "PHAZE_OPT_ORDER"
 WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
 PATIENCE_VARIABLE = "PHAZE_OPT_FIRST_ANSWER_S"
 SLICE_S = 2.0
@@ -66,8 +66,7 @@ class DeliveryProcess:
     """A process that delivers one record and every record that waits for its store.
 
     It has a session of its own, so Ctrl-C in the terminal does not reach it; it ends when its standard input does. The
-    address reaches it through its environment, as a list of processes shows arguments. It works in the record's
-    directory and goes on there should that be put aside under another name.
+    address reaches it through its environment, as a list of processes shows arguments.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class DeliveryProcess:
         environment = quiet_environment(os.environ)
         environment[URI_VARIABLE] = destination.tracking_uri
         environment[WORK_DIR_VARIABLE] = str(destination.work_dir)
-        environment[IS_OF_RECORD_VARIABLE] = "" if place is None else "yes"
+        environment[DIRECTORY_VARIABLE] = "" if place is None else str(place.directory.absolute())
         environment[PATIENCE_VARIABLE] = str(first_answer_s)
         package_root = str(Path(phaze_opt.__file__).parents[1])
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH", ""), package_root]))
@@ -100,7 +99,6 @@ class DeliveryProcess:
         self._process = subprocess.Popen(
             # -P: a file in the user's directory must not stand in for a module
             [sys.executable, "-P", "-m", "phaze_opt.track.deliver"],
-            cwd=None if place is None else place.directory,
             env=environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
@@ -165,7 +163,8 @@ class OrderDelivery:
         import mlflow.tracking  # noqa: F401 - takes seconds that are not the store's
 
         order = self.place.read()
-        assert order is not None
+        if order is None or (self._order is not None and order.attempt != self._order.attempt):
+            return False  # the record was put aside: who began another attempt delivers it
         self.clock.ask()
         if self._order is None or self._order.started != order.started:
             self._connect(order)
@@ -290,6 +289,8 @@ def follow(place: OrderFile | None, destination: Destination, *, ended: threadin
                 is_out = time.monotonic() - well_s > LAST_ANSWER_S if clock.num_answers else True
                 if (is_last and is_out) or (clock.is_out and not clock.num_answers):
                     return False
+                if clock.num_answers:
+                    clock.rest()
                 own = OrderDelivery(place, destination, clock)
                 time.sleep(pause_s) if is_last else ended.wait(pause_s)
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -329,7 +330,8 @@ def main() -> int:
     if hasattr(os, "nice"):
         os.nice(5)  # the search comes first
     destination = Destination(os.environ[URI_VARIABLE], Path(os.environ[WORK_DIR_VARIABLE]))
-    place = OrderFile(Path()) if os.environ[IS_OF_RECORD_VARIABLE] else None
+    directory = os.environ[DIRECTORY_VARIABLE]
+    place = OrderFile(Path(directory)) if directory else None
     clock, ended = open_clock(destination), _watch_stdin()
     codes: list[bool] = []
     worker = threading.Thread(

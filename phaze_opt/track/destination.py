@@ -121,8 +121,6 @@ def resolve_destination(config: TrackerConfig) -> Destination:
     if path is not None and is_directory(path):
         message = f"'{path}' is a directory; a sqlite store is a file, such as sqlite:///{path / STORE_NAME}"
         raise InputError(message, source=source)
-    if path is not None and not path.is_absolute():  # processes that deliver run elsewhere
-        return Destination(destination.tracking_uri.replace(":///", f":///{Path.cwd()}/", 1), work_dir)
     return destination
 
 

@@ -14,6 +14,7 @@ from phaze_opt.search.events import SearchStarted, TrialFinished
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.testing.trackers import expected, resumed
 from phaze_opt.track import deliver, runs, store
+from phaze_opt.track.deliver import open_clock
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.pending_delivery import OrderFile, list_orders
@@ -288,3 +289,18 @@ def test_what_a_killed_process_left_of_a_store_is_removed(work_dir: Path, destin
     with quiet_mlflow():
         store.open_client(destination)
     assert not left.exists()
+
+
+def test_a_delivery_leaves_a_record_that_was_put_aside_meanwhile(work_dir: Path, destination: Destination) -> None:
+    tell(work_dir, EVENTS[:4])
+    (place,) = list_orders(work_dir)
+    first = deliver.OrderDelivery(place, destination, open_clock(destination))
+    with quiet_mlflow():
+        while first.advance(is_last=False):
+            pass
+        tell(work_dir, EVENTS[:6])
+        assert not first.advance(is_last=True)
+    assert trial_numbers(work_dir) == [0, 1, 2]
+    assert set(place.waiting_files()) == {"config.json"}
+    assert deliver_all(destination) == 0
+    assert trial_numbers(work_dir) == [0, 0, 1, 1, 2, 2, 3, 4]

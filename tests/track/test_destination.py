@@ -20,14 +20,6 @@ def test_the_option_wins_over_the_variable_and_that_over_the_default(tmp_path: P
     assert resolve_destination(config).is_server
 
 
-def test_the_address_of_a_file_is_that_of_any_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process that delivers works in another one."""
-    monkeypatch.chdir(tmp_path)
-    destination = resolve_destination(TrackerConfig("sqlite:///runs/x.db?timeout=9", work_dir=Path("y")))
-    assert destination.tracking_uri == f"sqlite:///{tmp_path}/runs/x.db?timeout=9"
-    assert destination.sqlite_path == tmp_path / "runs" / "x.db"
-
-
 @pytest.mark.parametrize("uri", ["mlruns", "./mlruns", "file:///tmp/mlruns", "ftp://host", "http://", "sqlite", "://"])
 def test_addresses_that_mlflow_cannot_write_are_refused(uri: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="--tracking-uri"):
