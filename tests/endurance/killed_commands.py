@@ -161,7 +161,7 @@ def content(directory: Path) -> dict[str, object]:
         if path.suffix in (".jsonl", ".json"):
             lines = [without_times(json.loads(line)) for line in documents(path)]
             found[name] = sorted(json.dumps(line, sort_keys=True) for line in lines)
-        elif path.suffix in (".parquet", ".npz", ".csv", ".toml"):
+        elif path.suffix in (".parquet", ".npz") or (path.parent == directory and path.suffix in (".csv", ".toml")):
             found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
         elif "part" in path.suffix or "@" in path.suffix:
             found[name] = "left over"
