@@ -1,5 +1,7 @@
 """The store of evaluations of one machine: shared by processes, robust to torn lines, claims die with their process."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
@@ -53,6 +55,17 @@ def test_what_one_store_completes_another_one_knows(tmp_path: Path) -> None:
     assert second.known("b", POINT) is None
     assert second.has("a", POINT)
     assert not second.has("b", POINT)
+
+
+def test_claims_where_there_are_no_locks_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else they would be waited for without end, as if others had them."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with pytest.raises(InputError, match=f"{tmp_path}: the file system of this folder has no locks"):
+        LocalStore(tmp_path).claim("a", POINT)
 
 
 def test_the_first_completed_evaluation_counts(tmp_path: Path) -> None:

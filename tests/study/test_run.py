@@ -200,6 +200,24 @@ def test_a_plan_of_another_form_with_its_checksum_is_refused(
         load_study(directory)
 
 
+def test_a_resumed_study_changes_no_file_that_its_own_are_links_to(
+    undisturbed: list[object], first: StudyResult, tmp_path: Path
+) -> None:
+    victims = {}
+    for number, path in enumerate(sorted(first.directory.rglob("*.jsonl"))):
+        content = path.read_bytes()
+        victim = tmp_path / f"victim{number}"
+        victim.write_bytes(content[: content[:-1].rfind(b"\n") + 1])  # the last line is missing
+        path.unlink()
+        (path.symlink_to if number % 2 else path.hardlink_to)(victim)
+        victims[victim] = victim.read_bytes()
+    assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == undisturbed
+    assert {victim: victim.read_bytes() for victim in victims} == victims
+    for path in first.directory.rglob("*.jsonl"):
+        assert not path.is_symlink()
+        assert path.stat().st_nlink == 1
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [("overhead_s", math.nan), ("probes", math.inf), ("values", [math.nan]), ("wall_s", -math.inf), ("point", [2] * 8)],
