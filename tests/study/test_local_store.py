@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.result import KnownEvaluation
-from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.local_store import LocalStore, _offset
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
@@ -26,18 +26,21 @@ KNOWN = KnownEvaluation(OBJECTIVE.evaluate(POINT), 1.5)
 
 
 _CLAIM = """
-import sys, time
-from pathlib import Path
-from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.study.stores.local_store import LocalStore
-store = LocalStore(Path(sys.argv[1]))
-print(store.claim("a", DesignPoint(*map(int, sys.argv[3:]))), flush=True)
-time.sleep(int(sys.argv[2]))
+import fcntl, sys, time
+file = open(sys.argv[1], "a+b")
+try:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(sys.argv[3]))
+except OSError:
+    print(False)
+else:
+    print(True, flush=True)
+    time.sleep(int(sys.argv[2]))
 """
+"""A claim as the system sees it: the lock of a byte, in a process that need not import this package."""
 
 
 def _claim_command(directory: Path, *, hold_s: int) -> list[str]:
-    return [sys.executable, "-c", _CLAIM, str(directory), str(hold_s), *map(str, astuple(POINT))]
+    return [sys.executable, "-S", "-c", _CLAIM, str(directory / "a.claims"), str(hold_s), str(_offset(POINT))]
 
 
 def _claims_elsewhere(directory: Path) -> str:
