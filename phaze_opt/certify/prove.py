@@ -291,7 +291,8 @@ def point_columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]
     import pyarrow.parquet as pq
 
     try:
-        table = pq.read_table(directory / POINTS_FILE, columns=list(names))
+        with (directory / POINTS_FILE).open("rb") as file:  # of a path with a colon pyarrow makes an address
+            table = pq.read_table(file, columns=list(names))
         return [table.column(name).to_numpy() for name in names]
     except (OSError, ValueError, KeyError) as error:
         message = f"is not a table of points ({error}); certify again without --resume"

@@ -191,7 +191,8 @@ def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> 
             **({} if state.reach is None else {"arch": _archs(state)}),
         }
     )
-    pq.write_table(table, path)
+    with path.open("wb") as file:  # of a path with a colon pyarrow makes an address
+        pq.write_table(table, file)
 
 
 def _archs(state: ProofState) -> pa.Array:

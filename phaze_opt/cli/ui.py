@@ -36,7 +36,8 @@ def ui(
     """Open the tracked runs in MLflow's user interface; Ctrl-C ends it."""
     from phaze_opt.track.destination import resolve_destination
     from phaze_opt.track.protocol import TrackerConfig
-    from phaze_opt.track.server import ServerAddress, check_servable, count_pending, deliver_pending, serve
+    from phaze_opt.track.server import ServerAddress, check_servable, deliver_pending, serve
+    from phaze_opt.track.sources import count_pending
     from phaze_opt.track.store import newest_link
 
     screen = console()

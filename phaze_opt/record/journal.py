@@ -1,7 +1,7 @@
 """A journal: a file of JSON lines that only grows, each line with its checksum, so that a kill costs one line at most.
 
 A line is a JSON object whose last key, ``crc32``, is the checksum of the object without it. A line that was torn by a
-kill or changed since costs that line, no other. Files of versions before checksums are read, and said to be such.
+kill or changed since costs that line, no other.
 
 What is appended reaches the operating system at once, so that a killed process loses nothing. It reaches the disk
 within `SYNC_S` of the next line, and when the journal is closed: a power cut costs the last second.
@@ -12,20 +12,19 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import parse_json, shorten_path
-from phaze_opt.record.whole_file import replace_file
+from phaze_opt.record.input_files import shorten_path
+from phaze_opt.record.whole_file import check_regular, make_own, replace_file
 
 SYNC_S = 1.0
 """Time between two writes to the disk itself, s."""
 _KEY = "crc32"
-_MARK = f'"{_KEY}":'.encode()
 _END = re.compile(rb'(?:, )?"crc32": "([0-9a-f]{8})"\}$')
 
 
@@ -78,62 +77,53 @@ class JournalRead:
     Attributes:
         values: of the lines that hold, in their order.
         num_faulty: lines that were torn or changed, and are left out.
-        is_checked: False for a file of a version before checksums.
     """
 
     values: tuple[dict[str, Any], ...] = ()
     num_faulty: int = 0
-    is_checked: bool = True
 
 
 def read_journal(path: Path) -> JournalRead:
     """All lines that hold; nothing where there is no file.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or is none.
     """
-    try:
-        lines = [line for line in path.read_bytes().split(b"\n") if line.strip()]
-    except FileNotFoundError:
-        return JournalRead()
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise InputError(message, source=shorten_path(path)) from error
-    is_checked = not lines or any(_MARK in line for line in lines)
-    values = tuple(_values(lines, parse_line if is_checked else _parse_unchecked))
-    return JournalRead(values, num_faulty=len(lines) - len(values), is_checked=is_checked)
+    values, num_faulty = [], 0
+    for line in (_read(path) or b"").split(b"\n"):
+        try:
+            values += [parse_line(line)] if line.strip() else []
+        except (ValueError, RecursionError):
+            num_faulty += 1
+    return JournalRead(tuple(values), num_faulty)
 
 
 def mend_journal(path: Path) -> JournalRead:
-    """All lines that hold, as `read_journal`; a file with others, or without checksums, is written anew.
+    """All lines that hold, as `read_journal`; a file with others is written anew.
 
     Raises:
         InputError: the file cannot be read or written.
     """
     read = read_journal(path)
-    if read.num_faulty or not read.is_checked:
+    if read.num_faulty:
         write_journal(path, read.values)
     return read
 
 
-def _values(lines: Iterable[bytes], parse: Any) -> Iterator[dict[str, Any]]:
-    """Lines that can be parsed."""
-    for line in lines:
-        with suppress(ValueError, RecursionError):
-            yield parse(line)
-
-
-def _parse_unchecked(line: bytes) -> dict[str, Any]:
-    """A line of an earlier version.
+def _read(path: Path) -> bytes | None:
+    """The content of a file; None where there is none.
 
     Raises:
-        ValueError: it is no JSON object.
+        InputError: it cannot be read, or is no file.
     """
-    value = json.loads(line, parse_int=_integer)
-    if not isinstance(value, dict) or _KEY in value:  # a checksum that stands elsewhere, or in another encoding
-        message = "the line is no object of an earlier version"
-        raise ValueError(message)
-    return value
+    check_regular(path)
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        message = f"cannot be read: {error.strerror or error}"
+        raise InputError(message, source=shorten_path(path)) from error
 
 
 @dataclass(slots=True)
@@ -187,14 +177,20 @@ def open_journal(path: Path, *, is_fresh: bool = False) -> Journal:
     """Open a journal to append to it; a torn last line is ended, so that the next one stands alone.
 
     Args:
-        path: the file; its directory is made.
+        path: the file; its directory is made. Where it is a link, a file of its own takes its place.
         is_fresh: whether what the file holds is dropped.
 
     Raises:
+        InputError: it is no file.
         OSError: it cannot be written.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("wb" if is_fresh else "ab")
+    if is_fresh:
+        check_regular(path)
+        path.unlink(missing_ok=True)
+    else:
+        make_own(path)
+    file = path.open("ab")
     writer = Journal(path, file)
     try:
         if file.tell() and not _ends_with_newline(path):
@@ -232,7 +228,7 @@ def write_value(path: Path, value: Mapping[str, Any]) -> None:
 
 
 def read_value(path: Path, *, kind: str) -> dict[str, Any] | None:
-    """The value that `write_value` wrote, or that of a version before checksums; None where there is no file.
+    """The value that `write_value` wrote; None where there is no file.
 
     Args:
         path: the file.
@@ -241,20 +237,9 @@ def read_value(path: Path, *, kind: str) -> dict[str, Any] | None:
     Raises:
         InputError: it cannot be read, or is not what was written.
     """
-    source = shorten_path(path)
+    content = _read(path)
     try:
-        content = path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise InputError(message, source=source) from error
-    try:
-        value = parse_line(content) if _MARK in content else parse_json(content.decode(), source=source)
+        return None if content is None else parse_line(content)
     except (ValueError, RecursionError) as error:
         message = f"is not {kind} as it was written ({error}); remove it and run the command again"
-        raise InputError(message, source=source) from error
-    if not isinstance(value, dict):
-        message = f"is not {kind}; remove it and run the command again"
-        raise InputError(message, source=source)
-    return value
+        raise InputError(message, source=shorten_path(path)) from error

@@ -1,73 +1,139 @@
 """Locks on files, which the operating system drops when a process ends, however it ends."""
 
-from collections.abc import Iterator
+import os
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from tempfile import TemporaryFile
+from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import shorten_path
-from phaze_opt.record.whole_file import unwritable
+from phaze_opt.record.input_files import is_directory, shorten_path
+from phaze_opt.record.whole_file import check_regular, unwritable
+
+WAIT_S = 10.0
+"""How long a lock is waited for that others hold for moments, s."""
+_POLL_S = 0.01
 
 
 @dataclass(slots=True)
 class FileLock:
-    """The lock of an open file; where a system has no such locks, it is always given.
+    """Locks of an open file and of its single bytes; where a system has no such locks, they are always given.
 
     Attributes:
-        file: open, or its descriptor; closing it gives the lock back.
+        path: the file.
+        descriptor: open to read and write; closing it gives all locks back.
+        is_shared: whether the lock that was taken last is one that others share.
     """
 
-    file: BinaryIO | int
+    path: Path
+    descriptor: int
+    is_shared: bool = False
 
-    def take(self, *, is_shared: bool = False, is_blocking: bool = False) -> bool:
+    def take(self, *, is_shared: bool = False, wait_s: float = 0.0) -> bool:
         """Take the lock, or change one that is held; False while another process has it.
 
         Args:
             is_shared: others may share it.
-            is_blocking: wait for it.
+            wait_s: how long to wait for it, s.
+
+        Raises:
+            InputError: the file system has no locks.
         """
-        try:
-            import fcntl
-        except ImportError:
-            return True
-        kind = fcntl.LOCK_SH if is_shared else fcntl.LOCK_EX
-        try:
-            fcntl.flock(self.file, kind | (0 if is_blocking else fcntl.LOCK_NB))
-        except BlockingIOError:
-            return False
+        deadline_s = time.monotonic() + wait_s
+        while not self._ask(lambda system: system.flock(self.descriptor, _kind(system, is_shared=is_shared))):
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(_POLL_S)
+        self.is_shared = is_shared
         return True
 
     def give_back(self) -> None:
         """Let others have it."""
+        self._ask(lambda system: system.flock(self.descriptor, system.LOCK_UN))
+
+    def take_byte(self, offset: int) -> bool:
+        """Lock a byte, as `take`: a process loses it when it closes the file, wherever it has it open."""
+        return self._ask(lambda system: system.lockf(self.descriptor, _kind(system), 1, offset))
+
+    def give_byte_back(self, offset: int) -> None:
+        """Let others have a byte."""
+        self._ask(lambda system: system.lockf(self.descriptor, system.LOCK_UN, 1, offset))
+
+    def _ask(self, question: Callable[[Any], None]) -> bool:
+        """Whether the system grants a lock."""
         try:
             import fcntl
         except ImportError:
-            return
-        fcntl.flock(self.file, fcntl.LOCK_UN)
+            return True
+        try:
+            question(fcntl)
+        except (BlockingIOError, PermissionError):
+            return False
+        except OSError as error:
+            reason = error.strerror or str(error)
+            message = f"the file system of this folder has no locks ({reason}); choose a folder on another (--work-dir)"
+            raise InputError(message, source=shorten_path(self.path.parent)) from error
+        return True
+
+
+def _kind(system: Any, *, is_shared: bool = False) -> int:
+    kind: int = system.LOCK_SH if is_shared else system.LOCK_EX
+    return kind | int(system.LOCK_NB)
+
+
+def open_lock(path: Path) -> FileLock:
+    """A lock's file, which is made if need be and stays; nothing is taken yet.
+
+    Raises:
+        InputError: the file cannot be made, or is none.
+    """
+    check_regular(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(path, os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+    except OSError as error:
+        raise unwritable(path, error) from error
 
 
 @contextmanager
-def locked(path: Path, *, busy: str, is_shared: bool = False, is_blocking: bool = False) -> Iterator[FileLock]:
-    """Hold the lock of a file, which is made if need be and stays.
+def locked(path: Path, *, busy: str, may_share: bool = False, wait_s: float = 0.0) -> Iterator[FileLock]:
+    """Hold the lock of a file (`open_lock`).
 
     Args:
         path: the lock's file.
         busy: what to say when another process has it: who that is and what to do.
-        is_shared: others may share it.
-        is_blocking: wait for it.
+        may_share: share it where it is shared already; who has it alone may then let others in by ``take``.
+        wait_s: how long to wait for others, s.
 
     Raises:
-        InputError: another process has it, or the file cannot be made.
+        InputError: another process has it, the file cannot be made, or the file system has no locks.
     """
+    lock = open_lock(path)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("ab")
-    except OSError as error:
-        raise unwritable(path, error) from error
-    with file:
-        lock = FileLock(file)
-        if not lock.take(is_shared=is_shared, is_blocking=is_blocking):
+        if not lock.take(wait_s=0.0 if may_share else wait_s) and not (
+            may_share and lock.take(is_shared=True, wait_s=wait_s)
+        ):
             raise InputError(busy, source=shorten_path(path.parent))
         yield lock
+    finally:
+        os.close(lock.descriptor)
+
+
+def check_locks(directory: Path) -> None:
+    """See that the file system of a directory that is there has both kinds of locks: databases in files use them.
+
+    Raises:
+        InputError: it has not, or the directory cannot be written.
+    """
+    if not is_directory(directory):
+        return
+    try:
+        with TemporaryFile(dir=directory) as file:
+            lock = FileLock(directory / "file", file.fileno())
+            lock.take()
+            lock.take_byte(0)
+    except OSError as error:
+        raise unwritable(directory, error) from error

@@ -83,7 +83,7 @@ def write_plain(kind: type[Any], value: object, path: Path) -> None:
 
 
 def read_plain(kind: type[_T], path: Path, *, what: str = "a file of a study") -> _T | None:
-    """The dataclass that `write_plain` kept, or a version before checksums; None if there is no such file.
+    """The dataclass that `write_plain` kept; None if there is no such file.
 
     Args:
         kind: the dataclass.

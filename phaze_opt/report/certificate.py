@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.certify.certificate import BOUND_SLACK, POINTS_FILE, Claim
+from phaze_opt.certify.certificate import BOUND_SLACK, Claim
 from phaze_opt.certify.check.report import CheckReport
-from phaze_opt.certify.prove import read_values
+from phaze_opt.certify.prove import point_columns, read_values
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, Flatness, FrontDesign, RankedDesign
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
@@ -121,11 +121,9 @@ def infeasible_sentence(result: CertifyResult) -> str:
     """How many points are proved infeasible, by their reasons; empty if none is.
 
     Raises:
-        OSError: the certificate's table cannot be read.
+        InputError: the certificate's table cannot be read.
     """
-    from pyarrow.parquet import read_table
-
-    reasons = read_table(result.directory / POINTS_FILE, columns=["reason"]).column("reason").to_pylist()
+    (reasons,) = point_columns(result.directory, ("reason",))
     counts = Counter(reason for reason in reasons if reason)
     if not counts:
         return ""

@@ -18,14 +18,14 @@ from phaze_opt.record.input_files import shorten, shorten_path
 from phaze_opt.record.journal import Journal, JournalRead, mend_journal, open_journal, read_journal
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import from_plain, to_plain
-from phaze_opt.record.whole_file import unwritable
+from phaze_opt.record.whole_file import put_aside, unwritable
 from phaze_opt.search.result import KnownEvaluation, Trial
 
 _LOGGER = logging.getLogger(__name__)
 FORMAT = 2
-FORMATS = (1, FORMAT)
-"""Formats that are read; the first had no checksums."""
 JOURNAL_FILE = "trials.jsonl"
+ORDER_FILE = "tracking.json"
+"""Beside a journal that a tracker has to deliver: such a search is put aside before it begins anew."""
 _PLUGINS = "plugins"
 _Origins = tuple[PluginOrigin, ...]
 _BUSY = "another process runs this search; wait until it has ended, or give another --work-dir"
@@ -97,9 +97,11 @@ def keep_journal(
             code of a plug-in has changed since.
     """
     path = directory / JOURNAL_FILE
-    with locked(directory / ".lock", busy=_BUSY):
+    with locked(directory.with_name(f".{directory.name}.lock"), busy=_BUSY):
         if is_resumed:
             _check_start(path, plugins)
+        elif (directory / ORDER_FILE).exists():
+            put_aside(directory)
         journal = TrialFile(path)
         has_start = is_resumed and _take_in(journal, mend_journal(path))
         try:
@@ -126,7 +128,7 @@ def _check_start(path: Path, plugins: Sequence[PluginOrigin]) -> None:
     for value in read_journal(path).values:
         if "format" not in value:
             continue
-        if value["format"] not in FORMATS:
+        if value["format"] != FORMAT:
             message = (
                 f"format {shorten(value['format'])} is unknown; resume with the version of phaze-opt that wrote it, "
                 "or search without --resume to start afresh"
@@ -143,7 +145,7 @@ def _check_start(path: Path, plugins: Sequence[PluginOrigin]) -> None:
 
 
 def _origins(start: Mapping[str, Any]) -> tuple[PluginOrigin, ...]:
-    """The plug-ins of a start record; none for one of a version that did not keep them."""
+    """The plug-ins of a start record; none where the record holds others."""
     try:
         return from_plain(_Origins, start.get(_PLUGINS, []))
     except ValueError:
@@ -167,8 +169,6 @@ def _take_in(journal: TrialFile, read: JournalRead) -> bool:
             journal.trials.add((trial.number, trial.point))
             if trial.known is not None:
                 journal.entries[trial.point] = trial.known
-    if not read.is_checked:
-        _LOGGER.warning("%s: written before journals had checksums; what it holds is taken as it is", journal.path)
     if num_faulty:
         _LOGGER.warning(
             "%s: lines torn or changed since they were written: %d; their trials are evaluated again",

@@ -1,8 +1,9 @@
 """Delivery of records to MLflow, and the process that does it beside a search, a study or a proof.
 
-``python -m phaze_opt.track.deliver`` with `DIRECTORY_VARIABLE` set follows one record until its standard input ends, so
-a search never imports MLflow, never waits for it, and cannot be hurt by it. What the store has is known from the store
-itself (see `writers`), so a process that dies half-way leaves nothing half-known.
+``python -m phaze_opt.track.deliver`` follows one record until its standard input ends, so a search never imports
+MLflow, never waits for it, and cannot be hurt by it. While that record has nothing new, what else waits for the store
+under the working directory is delivered. What the store has is known from the store itself (see `writers`), so a
+process that dies half-way leaves nothing half-known.
 """
 
 import os
@@ -10,8 +11,9 @@ import subprocess
 import sys
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, cast, final
@@ -21,10 +23,18 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.lock import locked
 from phaze_opt.track import store
 from phaze_opt.track.destination import URI_VARIABLE, Destination
-from phaze_opt.track.pending_delivery import DeliveryState, Order, OrderFile, Record, list_orders
+from phaze_opt.track.pending_delivery import DeliveryState, Order, OrderFile, list_orders
+from phaze_opt.track.records import closed_record
 from phaze_opt.track.runs import log_file
 from phaze_opt.track.sources import Part, Source, num_pending, open_source
-from phaze_opt.track.store import HeardClient, StoreClock, describe_trouble, quiet_environment, quiet_mlflow
+from phaze_opt.track.store import (
+    HeardClient,
+    StoreClock,
+    describe_trouble,
+    longer_requests,
+    quiet_environment,
+    quiet_mlflow,
+)
 from phaze_opt.track.writers import RunWriter, StudyWriter, open_writer
 
 if TYPE_CHECKING:
@@ -34,10 +44,11 @@ if TYPE_CHECKING:
 DIRECTORY_VARIABLE = "PHAZE_OPT_ORDER"
 WORK_DIR_VARIABLE = "PHAZE_OPT_WORK_DIR"
 PATIENCE_VARIABLE = "PHAZE_OPT_FIRST_ANSWER_S"
-GROUP = 10
-"""Records written between two notes of how far delivery is."""
+SLICE_S = 2.0
+"""After so long it is noted how far delivery is, s."""
+LEAST_BYTES_PER_S = 1 << 15
+"""Rate at which a file may reach a store before the store is said to be silent."""
 POLL_S = 0.25
-WATCH_S = 0.05
 TERMINATE_S = 2.0
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 10.0
@@ -45,12 +56,14 @@ FIRST_ANSWER_S = 9.0
 """Patience with a server or database that has never answered, s."""
 LOST_ANSWER_S = 60.0
 """Patience with one that has, and with a file that another process holds, s."""
+LAST_ANSWER_S = 15.0
+"""The same once the record has ended and somebody waits, s."""
 BUSY = "another process delivers this record"
 
 
 @final
 class DeliveryProcess:
-    """A process that delivers one record, or, without one, every record that waits for a store.
+    """A process that delivers one record and every record that waits for its store.
 
     It has a session of its own, so Ctrl-C in the terminal does not reach it; it ends when its standard input does. The
     address reaches it through its environment, as a list of processes shows arguments.
@@ -68,7 +81,7 @@ class DeliveryProcess:
 
         Args:
             destination: the store.
-            place: the record; None for all that wait.
+            place: the record that grows; None for those that wait alone.
             first_answer_s: patience with a store that has never answered, s.
             on_failure: called from a thread when the process ends in failure before `finish`.
 
@@ -94,29 +107,16 @@ class DeliveryProcess:
         if on_failure is not None:
             threading.Thread(target=self._watch, args=(on_failure,), name="delivery", daemon=True).start()
 
-    def finish(self, *, progress: Callable[[], object], stall_s: float, total_s: float) -> bool:
-        """Let it deliver what is left; whether it said that all is delivered.
-
-        Args:
-            progress: something that changes while delivery gets on.
-            stall_s: end it after so long without progress, s.
-            total_s: end it after so long in any case, s.
-        """
+    def finish(self, total_s: float) -> None:
+        """Let it deliver what is left, and end it after so long in any case, s."""
         self._is_finishing = True
         assert self._process.stdin is not None
         with suppress(OSError):
             self._process.stdin.close()
-        start = moved = time.monotonic()
-        last = progress()
         try:
-            while self._process.poll() is None:
-                time.sleep(WATCH_S)
-                now, current = time.monotonic(), progress()
-                if current != last:
-                    last, moved = current, now
-                if now - moved > stall_s or now - start > total_s:
-                    return False
-            return self._process.returncode == 0
+            self._process.wait(total_s)
+        except subprocess.TimeoutExpired:
+            return
         finally:
             self._end()
 
@@ -134,16 +134,10 @@ class DeliveryProcess:
                 self._process.wait()
 
 
-def open_clock(destination: Destination) -> StoreClock:
-    """The patience that a store deserves."""
-    first_s = float(os.environ.get(PATIENCE_VARIABLE, FIRST_ANSWER_S))
-    return StoreClock(first_s if destination.is_remote else LOST_ANSWER_S, LOST_ANSWER_S)
-
-
 @final
 @dataclass(slots=True)
 class OrderDelivery:
-    """Delivers one record to one store; after a failure, make a new one."""
+    """Delivers one record to one store, a slice at a time; after a failure, make a new one."""
 
     place: OrderFile
     destination: Destination
@@ -151,10 +145,11 @@ class OrderDelivery:
     _order: Order | None = None
     _state: DeliveryState = field(default_factory=DeliveryState)
     _source: Source | None = None
+    _parts: deque[Part] = field(default_factory=deque)
     _writer: RunWriter | StudyWriter | None = None
 
-    def deliver(self, *, is_last: bool) -> None:
-        """Write what the record has and the store has not.
+    def advance(self, *, is_last: bool) -> bool:
+        """Write some of what the record has and the store has not; whether there was any.
 
         Args:
             is_last: whether the record grows no more.
@@ -163,29 +158,53 @@ class OrderDelivery:
             Exception: whatever MLflow raises.
         """
         if self._writer is None and not num_pending(self.place, self.destination.shown):
-            return
+            return False
+        import mlflow.tracking  # noqa: F401 - takes seconds that are not the store's
+
         order = self.place.read()
-        assert order is not None
+        if order is None or (self._order is not None and order.attempt != self._order.attempt):
+            return False  # the record was put aside: who began another attempt delivers it
         self.clock.ask()
         if self._order is None or self._order.started != order.started:
             self._connect(order)
         assert self._writer is not None
         assert self._source is not None
-        for records, num_parts in grouped(self._source.read(is_ended=is_last or bool(order.finished))):
-            self._writer.write(records)
-            self._note(replace(self._state, num_done=self._state.num_done + num_parts))
-        for name, path in self.place.waiting_files().items():
-            log_file(self._writer.runs.client, self._writer.run_id, name=name, path=path)
-            path.unlink(missing_ok=True)  # a page is megabytes
-        if order.finished and self._state.finished_ms != order.finished["time_ms"]:
-            self._writer.write([order.finished])
+        self._parts += self._source.read(is_ended=is_last or bool(order.finished))
+        if self._parts:
+            self._write_parts(self._writer)
+        elif order.finished and self._state.finished_ms != order.finished["time_ms"]:
+            self._writer.write(order.finished)
             self._note(replace(self._state, finished_ms=order.finished["time_ms"]))
+        elif files := self.place.waiting_files():
+            self._send_file(self._writer, *next(iter(files.items())))
+        else:
+            self.clock.rest()
+            return False
+        return True
+
+    def _write_parts(self, writer: RunWriter | StudyWriter) -> None:
+        """Write parts until the slice is over."""
+        began_s, num_written = time.monotonic(), 0
+        while self._parts and (not num_written or time.monotonic() - began_s < SLICE_S):
+            for record in self._parts.popleft():
+                writer.write(record)
+            num_written += 1
+        writer.flush()
+        self._note(replace(self._state, num_done=self._state.num_done + num_written))
+
+    def _send_file(self, writer: RunWriter | StudyWriter, name: str, path: Path) -> None:
+        """Hand a file to the store; a page is megabytes, which a slow line may take time for."""
+        extra_s = path.stat().st_size / LEAST_BYTES_PER_S
+        self.clock.ask(extra_s)
+        with longer_requests(extra_s):
+            log_file(writer.runs.client, writer.run_id, name=name, path=path)
+        path.unlink(missing_ok=True)
 
     def _connect(self, order: Order) -> None:
         """Find or make the run, and begin at the first part: what the store has is not written again."""
         client = HeardClient(store.open_client(self.destination), self.clock.answer)
         writer = open_writer(cast("MlflowClient", client), self.destination, order.attempt, order.started)
-        writer.write([order.started])
+        writer.write(order.started)
         self._note(
             DeliveryState(
                 target=order.target,
@@ -195,94 +214,98 @@ class OrderDelivery:
             )
         )
         self._order, self._writer, self._source = order, writer, open_source(self.place, order)
+        self._parts.clear()
 
     def _note(self, state: DeliveryState) -> None:
-        self._state = replace(state, has_answered=True)
-        self.place.save_state(self._state)
+        self._state = state
+        self.place.save_state(state)
 
 
-def grouped(parts: list[Part]) -> Iterator[tuple[list[Record], int]]:
-    """Records in groups, each with the number of parts that it completes."""
-    group: list[Record] = []
-    num_parts = 0
-    for part in parts:
-        for index, record in enumerate(part, start=1):
-            group.append(record)
-            num_parts += index == len(part)
-            if len(group) == GROUP:
-                yield group, num_parts
-                group, num_parts = [], 0
-        num_parts += not part
-    if group or num_parts:
-        yield group, num_parts
-
-
-def attempt_delivery(delivery: OrderDelivery, *, is_last: bool) -> bool:
-    """Deliver once; whether it went well. Trouble is noted, not raised."""
-    try:
-        with quiet_mlflow():
-            delivery.deliver(is_last=is_last)
-    except Exception as error:  # the store's trouble, of any kind, is a reason to wait
-        delivery.clock.trouble = describe_trouble(error, delivery.destination)
-        note_trouble(delivery.place, delivery.clock)
-        return False
-    delivery.clock.rest()
-    return True
-
-
-def note_trouble(place: OrderFile, clock: StoreClock) -> None:
-    """Leave word of why a record is not delivered."""
+def note_trouble(place: OrderFile, error: Exception | None, destination: Destination, clock: StoreClock) -> None:
+    """Leave word of why a record is not delivered; where a store hangs, what it said last."""
     order = place.read()
     if order is not None:
-        reason = clock.trouble or f"no answer within {clock.patience_s:.0f} s"
-        place.save_state(replace(place.state(order), reason=reason, has_answered=clock.has_answered))
+        state = place.state(order)
+        silence = state.reason or f"no answer within {clock.patience_s:.0f} s"
+        reason = silence if error is None else describe_trouble(error, destination)
+        place.save_state(replace(state, reason=reason))
 
 
-def deliver_once(place: OrderFile, destination: Destination, *, clock: StoreClock | None = None) -> bool:
-    """Deliver what a record holds for a store now; whether it went well."""
-    try:
-        with locked(place.lock, busy=BUSY):
-            delivery = OrderDelivery(place, destination, clock or open_clock(destination))
-            return attempt_delivery(delivery, is_last=True)
-    except InputError:
-        return False
+def deliver_waiting(destination: Destination, clock: StoreClock) -> Iterator[bool]:
+    """Deliver the records that wait for a store, oldest first, a slice a step; what another process delivers is left.
 
-
-def deliver_waiting(
-    destination: Destination, *, except_for: OrderFile | None = None, clock: StoreClock | None = None
-) -> int:
-    """Deliver every record under the working directory that waits for this store; what is still waiting."""
-    left = 0
-    for place in list_orders(destination.work_dir):
-        if place != except_for and num_pending(place, destination.shown):
-            is_fine = deliver_once(place, destination, clock=clock)
-            left += num_pending(place, destination.shown)
-            if not is_fine:
-                break  # the store is down: do not wait for it once per record
-    return left
-
-
-def follow(place: OrderFile, destination: Destination, *, ended: threading.Event, clock: StoreClock) -> bool:
-    """Deliver a growing record until ``ended`` is set, then what is left; whether all is delivered.
-
-    A store that fails is asked again, ever more slowly, until the clock is out. One that never answered is given up as
-    soon as the record has ended.
+    A record that was put aside is closed, and removed when it is delivered. One that cannot be delivered stays; where
+    the store gave no answer to it, so do the others.
     """
-    with locked(place.lock, busy=BUSY, is_blocking=True):
-        delivery, pause_s = OrderDelivery(place, destination, clock), FIRST_PAUSE_S
+    for place in list_orders(destination.work_dir):
+        delivery, num_answers = OrderDelivery(place, destination, clock), clock.num_answers
+        with suppress(InputError), locked(place.lock, busy=BUSY):
+            order = place.read()
+            if order is None or order.target != destination.shown:
+                continue
+            try:
+                if place.is_aside and not order.finished:
+                    place.write(replace(order, finished=closed_record(place.directory)))
+                while _advance(delivery, is_last=True):
+                    yield True
+                place.remove()
+            except Exception as error:  # the store's trouble, of any kind, is a reason to wait
+                note_trouble(place, error, destination, clock)
+                if clock.num_answers == num_answers:
+                    return
+
+
+def _advance(delivery: OrderDelivery, *, is_last: bool) -> bool:
+    with quiet_mlflow():
+        return delivery.advance(is_last=is_last)
+
+
+def follow(place: OrderFile | None, destination: Destination, *, ended: threading.Event, clock: StoreClock) -> bool:
+    """Deliver a growing record until ``ended`` is set, and while it has nothing new what else waits.
+
+    A store that fails is asked again, ever more slowly. One that never answered is given up when the clock is out or
+    the record has ended, one that has some time after the end.
+
+    Returns:
+        Whether all of the record is delivered.
+    """
+    with ExitStack() as held:
+        own, others = None, deliver_waiting(destination, clock)
+        pause_s, well_s = FIRST_PAUSE_S, time.monotonic()
+        if place is not None:
+            try:
+                held.enter_context(locked(place.lock, busy=BUSY, wait_s=0.0 if ended.is_set() else LOST_ANSWER_S))
+            except InputError:
+                return False
+            own = OrderDelivery(place, destination, clock)
         while True:
             is_last = ended.is_set()
-            if attempt_delivery(delivery, is_last=is_last):
-                if is_last:
-                    return True
-                pause_s = FIRST_PAUSE_S
-                ended.wait(POLL_S)
+            try:
+                has_more = own is not None and _advance(own, is_last=is_last)
+            except Exception as error:  # as above
+                assert place is not None
+                note_trouble(place, error, destination, clock)
+                is_out = time.monotonic() - well_s > LAST_ANSWER_S if clock.num_answers else True
+                if (is_last and is_out) or (clock.is_out and not clock.num_answers):
+                    return False
+                if clock.num_answers:
+                    clock.rest()
+                own = OrderDelivery(place, destination, clock)
+                time.sleep(pause_s) if is_last else ended.wait(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
                 continue
-            if clock.is_out or (is_last and not clock.has_answered):
-                return False
-            delivery = OrderDelivery(place, destination, clock)
-            threading.Event().wait(pause_s) if is_last else ended.wait(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+            pause_s, well_s = FIRST_PAUSE_S, time.monotonic()
+            if has_more or next(others, False):
+                continue
+            if is_last:
+                return True
+            ended.wait(POLL_S)
+
+
+def open_clock(destination: Destination) -> StoreClock:
+    """The patience that a store deserves."""
+    first_s = float(os.environ.get(PATIENCE_VARIABLE, FIRST_ANSWER_S))
+    return StoreClock(first_s if destination.is_remote else LOST_ANSWER_S, LOST_ANSWER_S)
 
 
 def _watch_stdin() -> threading.Event:
@@ -298,13 +321,6 @@ def _watch_stdin() -> threading.Event:
     return ended
 
 
-def _deliver_all(place: OrderFile | None, destination: Destination, clock: StoreClock) -> int:
-    """Deliver the record at hand, then all that waits; 0 if nothing is left."""
-    if place is not None and not follow(place, destination, ended=_watch_stdin(), clock=clock):
-        return 1
-    return 1 if deliver_waiting(destination, except_for=place, clock=clock) else 0
-
-
 def main() -> int:
     """Entry point of the delivering process; 0 if everything has been delivered.
 
@@ -313,20 +329,24 @@ def main() -> int:
     if hasattr(os, "nice"):
         os.nice(5)  # the search comes first
     destination = Destination(os.environ[URI_VARIABLE], Path(os.environ[WORK_DIR_VARIABLE]))
-    directory = os.environ.get(DIRECTORY_VARIABLE, "")
+    directory = os.environ[DIRECTORY_VARIABLE]
     place = OrderFile(Path(directory)) if directory else None
-    clock = open_clock(destination)
-    codes: list[int] = []
-    worker = threading.Thread(target=lambda: codes.append(_deliver_all(place, destination, clock)), daemon=True)
+    clock, ended = open_clock(destination), _watch_stdin()
+    codes: list[bool] = []
+    worker = threading.Thread(
+        target=lambda: codes.append(follow(place, destination, ended=ended, clock=clock)), daemon=True
+    )
     worker.start()
     while worker.is_alive():
         worker.join(POLL_S)
+        if ended.is_set():
+            clock.lost_s = LAST_ANSWER_S
         if clock.is_out and destination.is_remote:
             if place is not None:
-                note_trouble(place, clock)
+                note_trouble(place, None, destination, clock)
             break
     sys.stdout.flush()
-    os._exit(codes[0] if codes else 1)
+    os._exit(0 if codes == [True] else 1)
 
 
 if __name__ == "__main__":

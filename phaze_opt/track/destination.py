@@ -61,7 +61,9 @@ class Destination:
         """The database file of a sqlite store."""
         if self.is_remote:
             return None
-        name = self.tracking_uri.removeprefix("sqlite:///") if self.is_default else self.address.database
+        if self.is_default:
+            return self.work_dir / STORE_NAME
+        name = self.address.database
         return Path(name) if name else None
 
     @property
@@ -86,7 +88,16 @@ class Destination:
 
 def default_uri(work_dir: Path) -> str:
     """The sqlite store of a working directory."""
-    return f"sqlite:///{work_dir.absolute() / STORE_NAME}"
+    return sqlite_uri(work_dir.absolute() / STORE_NAME)
+
+
+def sqlite_uri(path: Path) -> str:
+    """The address of a sqlite file, whose name may hold what means something else in an address."""
+    if not {"%", "?"} & set(str(path)):
+        return f"sqlite:///{path}"
+    from sqlalchemy.engine import URL
+
+    return URL.create("sqlite", database=str(path)).render_as_string(hide_password=False)
 
 
 def resolve_destination(config: TrackerConfig) -> Destination:
@@ -103,12 +114,13 @@ def resolve_destination(config: TrackerConfig) -> Destination:
     given = config.tracking_uri.strip()
     from_environment = os.environ.get(URI_VARIABLE, "").strip()
     destination = Destination(given or from_environment or default_uri(work_dir), work_dir)
+    source = "--tracking-uri" if given else URI_VARIABLE
     if not destination.is_default:
-        _check(destination, source="--tracking-uri" if given else URI_VARIABLE)
+        _check(destination, source=source)
     path = destination.sqlite_path
     if path is not None and is_directory(path):
         message = f"'{path}' is a directory; a sqlite store is a file, such as sqlite:///{path / STORE_NAME}"
-        raise InputError(message, source="--tracking-uri" if given else URI_VARIABLE)
+        raise InputError(message, source=source)
     return destination
 
 

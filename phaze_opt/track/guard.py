@@ -9,7 +9,7 @@ from phaze_opt.errors import InputError, PluginError, PluginFaultError
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_code
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.track.protocol import Delivery, DeliveryProgress, ProofEvent, Tracker, TrackerConfig, TrackingSession
+from phaze_opt.track.protocol import Delivery, ProofEvent, Tracker, TrackerConfig, TrackingSession
 
 _logger = logging.getLogger(__name__)
 
@@ -52,10 +52,10 @@ class GuardedSession:
         """Pass files on."""
         self._write(lambda: self._session.log_artifacts(files), num_events=0)
 
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+    def close(self) -> Delivery:
         """Close the wrapped session; a failure counts the events it lost."""
         closed: list[Delivery] = []
-        if not self._call(lambda: closed.append(self._session.close(on_progress))):
+        if not self._call(lambda: closed.append(self._session.close())):
             return Delivery(num_pending=self._num_dropped, reason=self._reason)
         delivery = closed[0]
         if not self._reason:

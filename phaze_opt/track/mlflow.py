@@ -9,6 +9,7 @@ import json
 import logging
 import os
 import shutil
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -20,22 +21,15 @@ from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.record.address import HIDDEN
 from phaze_opt.record.journal import Journal, open_journal
-from phaze_opt.record.whole_file import replace_file, replacing
+from phaze_opt.record.lock import check_locks
+from phaze_opt.record.whole_file import put_aside, replace_file, replacing
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.track import protocol, records
-from phaze_opt.track.deliver import FIRST_ANSWER_S, DeliveryProcess, deliver_once
+from phaze_opt.track.deliver import FIRST_ANSWER_S, DeliveryProcess, follow, open_clock
 from phaze_opt.track.destination import Destination, resolve_destination
-from phaze_opt.track.pending_delivery import (
-    DeliveryState,
-    Order,
-    OrderFile,
-    Record,
-    earlier_attempt,
-    new_attempt,
-    runs_directory,
-)
-from phaze_opt.track.sources import count_parts, num_pending
+from phaze_opt.track.pending_delivery import DeliveryState, Order, OrderFile, Record, new_attempt, runs_directory
+from phaze_opt.track.sources import count_parts, count_pending, num_pending
 
 _logger = logging.getLogger(__name__)
 PAUSE_S = 0.5
@@ -49,18 +43,14 @@ class MLflowTracker:
 
     Attributes:
         is_background: deliver from a process of its own during the search; otherwise in this process at the end.
-        stall_s: when closing, give up after so long without progress, s; of a store that is no file `remote_stall_s`.
         total_s: when closing a search, give up after so long, s.
         study_total_s: when closing a study, which may have thousands of trials to deliver, s.
-        remote_stall_s: see ``stall_s``.
         first_answer_s: give up a server or database that has not answered by then, s.
     """
 
     is_background: bool = True
-    stall_s: float = 20.0
     total_s: float = 60.0
     study_total_s: float = 600.0
-    remote_stall_s: float = 10.0
     first_answer_s: float = FIRST_ANSWER_S
 
     @property
@@ -75,7 +65,7 @@ class MLflowTracker:
             InputError: unusable address or experiment, or a working directory that cannot be written.
         """
         destination = resolve_destination(config)
-        check_writable(destination.work_dir)
+        check_writable(destination)
         return MLflowSession(destination, config.experiment, config.trials, self)
 
     open_certificate = open
@@ -88,17 +78,18 @@ class MLflowTracker:
         """
         experiment = config.experiment.strip() or protocol.DEFAULT_EXPERIMENT
         destination = resolve_destination(replace(config, experiment=experiment))
-        check_writable(destination.work_dir)
+        check_writable(destination)
         own_name = "" if experiment == protocol.DEFAULT_EXPERIMENT else experiment
         return MLflowSession(destination, own_name, config.trials, replace(self, total_s=self.study_total_s))
 
 
-def check_writable(work_dir: Path) -> None:
-    """See that orders can be written.
+def check_writable(destination: Destination) -> None:
+    """See that orders can be written, and a store in a file.
 
     Raises:
         InputError: they cannot.
     """
+    work_dir, path = destination.work_dir, destination.sqlite_path
     try:
         work_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -107,6 +98,8 @@ def check_writable(work_dir: Path) -> None:
     if not os.access(work_dir, os.W_OK):
         message = f"tracking writes to '{work_dir}', which is not writable; go elsewhere or give --no-tracking"
         raise InputError(message)
+    if path is not None:
+        check_locks(path.parent)
 
 
 @final
@@ -199,10 +192,10 @@ class MLflowSession:
             with path.open("rb") as source, replacing(self._place.files.joinpath(*relative.parts)) as copy:
                 shutil.copyfileobj(source, copy)
 
-    def close(self, on_progress: protocol.DeliveryProgress | None = None) -> protocol.Delivery:
+    def close(self) -> protocol.Delivery:
         """Deliver what is left, within the tracker's limits; later calls return the same answer."""
         if self._delivery is None:
-            self._delivery = self._close(on_progress)
+            self._delivery = self._close()
         return self._delivery
 
     @property
@@ -225,7 +218,10 @@ class MLflowSession:
         *,
         is_resumed: bool,
     ) -> None:
-        """Write the order and have it delivered; a record that goes on keeps its attempt."""
+        """Write the order and have it delivered; a record that goes on keeps its attempt.
+
+        Of a search or study that begins anew the last record was put aside already.
+        """
         if self._place is not None:
             message = f"a session records one thing; open another session for '{identity}'"
             raise TrackingError(message)
@@ -236,18 +232,17 @@ class MLflowSession:
         where = {"target": self._destination.shown, "experiment": self._experiment}
         started = records.started_record(event, **where, time_ms=round(1000 * time.time()))
         if isinstance(event, protocol.ProofStarted):
+            if not is_resumed and place.path.exists():
+                put_aside(directory)
             self._curve = ProofCurve(place.moves, is_fresh=not is_resumed)
-        earlier = place.read() if is_resumed else None
-        if not is_resumed:
-            shutil.rmtree(place.files, ignore_errors=True)
+        earlier = place.read()
         if earlier is not None:
             is_same = earlier.trials == self._trials.value and _is_same(earlier.started, started)
             started = earlier.started if is_same else started
             order = replace(earlier, started=started, finished={}, trials=self._trials.value)
         else:
             num_earlier = count_parts(place, started) if is_resumed else 0
-            attempt = earlier_attempt(self._destination.work_dir, identity) if num_earlier else ""
-            order = Order(attempt or new_attempt(), started, trials=self._trials.value, num_earlier=num_earlier)
+            order = Order(new_attempt(), started, trials=self._trials.value, num_earlier=num_earlier)
         self._order, self._earlier, self._place = order, earlier, place
         place.write(order)
         if earlier is None or earlier.started is not started:
@@ -288,47 +283,41 @@ class MLflowSession:
         except OSError as error:
             _logger.warning("tracking waits in %s: no process to deliver it: %s", self._place.directory, error)
 
-    def _close(self, on_progress: protocol.DeliveryProgress | None) -> protocol.Delivery:
+    def _close(self) -> protocol.Delivery:
         if self._place is None or self._order is None:
             return protocol.Delivery()
         if self._curve is not None:
             self._curve.close(round(1000 * time.time()))
-        place, destination, patience = self._place, self._destination, self._patience
-        stall_s = patience.remote_stall_s if destination.is_remote else patience.stall_s
-
-        def progress() -> object:
-            left, state = num_pending(place, destination.shown), self._state
-            if on_progress is not None:
-                on_progress(state.num_done, state.num_done + left)
-            return left, state
-
-        if not patience.is_background:
-            deliver_once(place, destination)
+        if not self._patience.is_background:
+            ended = threading.Event()
+            ended.set()
+            follow(self._place, self._destination, ended=ended, clock=open_clock(self._destination))
         elif self._process is not None:
-            is_done = self._process.finish(progress=progress, stall_s=stall_s, total_s=patience.total_s)
-            if not is_done and self._state.has_answered and num_pending(place, destination.shown):
-                self._hire()  # a store that was lost in the middle may be there again
-                self._process.finish(progress=progress, stall_s=stall_s, total_s=stall_s)
-        progress()
-        return self._tally(place)
-
-    def _tally(self, place: OrderFile) -> protocol.Delivery:
-        left = num_pending(place, self._destination.shown)
+            self._process.finish(self._patience.total_s)
+        left = num_pending(self._place, self._destination.shown)
         if not left:
-            shutil.rmtree(place.files, ignore_errors=True)  # only empty folders
-            return protocol.Delivery(num_delivered=self._state.num_done)
-        return protocol.Delivery(self._state.num_done, left, self._describe_waiting("is"))
+            shutil.rmtree(self._place.files, ignore_errors=True)  # only empty folders
+        waiting = max(left, count_pending(self._destination))
+        reason = self._describe_waiting("is", is_own=left > 0, has_others=waiting > left) if waiting else ""
+        return protocol.Delivery(self._state.num_done, waiting, reason)
 
-    def _describe_waiting(self, how: str) -> str:
-        """One sentence on what waits, why, and how it will be delivered."""
+    def _describe_waiting(self, how: str, *, is_own: bool = True, has_others: bool = False) -> str:
+        """One sentence on what waits, why, and how it will be delivered.
+
+        Args:
+            how: ``is``, with what it means for a search that goes on.
+            is_own: whether something of this record waits.
+            has_others: whether something of earlier records does.
+        """
         assert self._place is not None
-        state = self._state
-        what = "the rest of what is recorded" if state.num_done else "what is recorded"
-        reason = state.reason or "the store did not answer in time"
+        state, destination = self._state, self._destination
+        recorded = "the rest of what is recorded" if state.num_done else "what is recorded"
+        what = ", and ".join([recorded] * is_own + ["what earlier commands recorded"] * has_others)
+        reason = state.reason or ("the store is slow" if state.run_id else "the store did not answer in time")
+        where = destination.work_dir if has_others else self._place.directory
         return (
-            f"{what} {how} not in {self._destination.shown} yet ({reason}); "
-            f"it is kept in {self._place.directory}, and the next search here or `{self._destination.ui_command}` "
-            f"delivers it"
+            f"{what}{',' * (is_own and has_others)} {how} not in {destination.shown} yet ({reason}); "
+            f"it is kept in {where}, and the next search here or `{destination.ui_command}` delivers it"
         )
 
 

@@ -6,7 +6,7 @@ from typing import final
 
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.track.protocol import Delivery, DeliveryProgress, ProofEvent, TrackerConfig
+from phaze_opt.track.protocol import Delivery, ProofEvent, TrackerConfig
 
 
 @final
@@ -26,7 +26,7 @@ class NullSession:
     def log_artifacts(self, files: Mapping[str, Path]) -> None:
         """Drop the files."""
 
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+    def close(self) -> Delivery:
         """Nothing waits, ever."""
         return Delivery()
 

@@ -2,7 +2,8 @@
 
 The bulk of a search or a study is its own record: ``trials.jsonl`` of a search, the cells of a study. An `Order` adds
 what no record says: which store it is for, under which name, and how it began and ended. A search that is run again
-from its start is a new attempt, hence a new run; a resumed one continues its last attempt.
+from its start is a new attempt, hence a new run, and the record of the last one is put aside until it is delivered; a
+resumed one continues its last attempt.
 
 Only the session writes the order; only who holds the lock writes the state.
 """
@@ -10,6 +11,7 @@ Only the session writes the order; only who holds the lock writes the state.
 import datetime
 import re
 import secrets
+import shutil
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
@@ -17,10 +19,10 @@ from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.journal import read_value, write_value
+from phaze_opt.search.journal import ORDER_FILE
 from phaze_opt.study.disk.directory import STUDIES
 
 RUNS_DIRECTORY = "phaze-opt-runs"
-ORDER_NAME = "tracking.json"
 Record = dict[str, Any]
 
 
@@ -58,7 +60,6 @@ class DeliveryState:
         num_done: parts of the record (lines or cells) that it has.
         run_id, experiment_id: of the run.
         reason: last trouble; empty for none.
-        has_answered: whether the store has answered to the last process that delivered.
     """
 
     target: str = ""
@@ -68,7 +69,6 @@ class DeliveryState:
     run_id: str = ""
     experiment_id: str = ""
     reason: str = ""
-    has_answered: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class OrderFile:
     @property
     def path(self) -> Path:
         """The order."""
-        return self.directory / ORDER_NAME
+        return self.directory / ORDER_FILE
 
     @property
     def lock(self) -> Path:
@@ -129,6 +129,16 @@ class OrderFile:
         found = sorted(path for path in self.files.rglob("[!.]*") if path.is_file())
         return {path.relative_to(self.files).as_posix(): path for path in found}
 
+    @property
+    def is_aside(self) -> bool:
+        """Whether the record was put aside, as another attempt has begun: nothing is added to it."""
+        return self.directory.name.rpartition(".")[2].isdecimal()
+
+    def remove(self) -> None:
+        """Remove the record of a search or proof that was put aside and is delivered; studies are their users'."""
+        if self.is_aside and self.directory.parent.name == RUNS_DIRECTORY:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
 
 def new_attempt() -> str:
     """A name by time and chance."""
@@ -141,12 +151,6 @@ def runs_directory(work_dir: Path, identity: str) -> Path:
     return work_dir / RUNS_DIRECTORY / re.sub(r"[^A-Za-z0-9._-]", "_", identity)
 
 
-def earlier_attempt(work_dir: Path, identity: str) -> str:
-    """The last attempt that a version before orders made; empty if there is none."""
-    found = sorted(runs_directory(work_dir, identity).glob("tracking/*/tracking.jsonl"))
-    return found[-1].parent.name if found else ""
-
-
 def _read(path: Path) -> Record | None:
     """A value, where a broken file counts as none: the store itself knows the rest."""
     try:
@@ -157,5 +161,8 @@ def _read(path: Path) -> Record | None:
 
 def list_orders(work_dir: Path) -> tuple[OrderFile, ...]:
     """Every order under a working directory, oldest first."""
-    paths = [path for name in (RUNS_DIRECTORY, STUDIES) for path in (work_dir / name).glob(f"*/{ORDER_NAME}")]
-    return tuple(OrderFile(path.parent) for path in sorted(paths, key=lambda path: path.stat().st_mtime))
+    times: dict[Path, float] = {}
+    for path in (path for name in (RUNS_DIRECTORY, STUDIES) for path in (work_dir / name).glob(f"*/{ORDER_FILE}")):
+        with suppress(FileNotFoundError):  # delivered and removed meanwhile
+            times[path] = path.stat().st_mtime
+    return tuple(OrderFile(path.parent) for path in sorted(times, key=times.__getitem__))

@@ -6,7 +6,7 @@ nothing); `Tracker.open` begins a `TrackingSession`, which holds whatever files,
 that records studies too is a `StudyTracker`; a study that asks for one that does not is refused before it starts.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -20,9 +20,6 @@ from phaze_opt.study.events import StudyEvent
 
 DEFAULT_EXPERIMENT = "phaze-opt"
 """Experiment that runs go to unless the user names one."""
-
-DeliveryProgress = Callable[[int, int], None]
-"""Called with (events delivered, events in all) while a session closes."""
 
 
 class TrialRuns(StrEnum):
@@ -142,7 +139,7 @@ class TrackingSession(Observer[Event_contra], Protocol[Event_contra]):
         """Record files under the given names (relative, with ``/``); their content is taken at once."""
         ...
 
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+    def close(self) -> Delivery:
         """Deliver what is left, within bounded time; later calls return the same answer."""
         ...
 

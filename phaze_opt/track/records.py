@@ -8,6 +8,7 @@ condition), trial.
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -40,6 +41,7 @@ class RecordKind:
     CELL_TRIAL = "cell trial"
     CELL_FINISHED = "cell finished"
     STUDY_FINISHED = "study finished"
+    CLOSED = "closed"
 
 
 METRIC_FIELDS = (
@@ -123,6 +125,12 @@ def finished_record(event: SearchFinished, *, time_ms: int) -> Record:
         "metrics": finite(totals),
         "tags": tags,
     }
+
+
+def closed_record(directory: Path) -> Record:
+    """The end of what was cut short and never goes on: when anything was last written of it."""
+    time_s = max(path.stat().st_mtime for path in directory.iterdir())
+    return {"kind": RecordKind.CLOSED, "time_ms": round(1000 * time_s)}
 
 
 def architecture_params(evaluation: Evaluation) -> dict[str, str]:

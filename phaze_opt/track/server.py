@@ -14,14 +14,12 @@ from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.record.input_files import is_file, shorten
 from phaze_opt.track.deliver import DeliveryProcess
 from phaze_opt.track.destination import Destination
-from phaze_opt.track.pending_delivery import list_orders
-from phaze_opt.track.sources import num_pending
+from phaze_opt.track.sources import count_pending
 from phaze_opt.track.store import quiet_environment
 
 START_S = 60.0
 STOP_S = 5.0
 POLL_S = 0.1
-STALL_S = 20.0
 TOTAL_S = 600.0
 MAX_PORT = 65535
 
@@ -45,16 +43,10 @@ class ServerAddress:
         return self.host in ("localhost", "::1") or self.host.startswith("127.")
 
 
-def count_pending(destination: Destination) -> int:
-    """What waits under the working directory for this store: parts of records, their ends, and files."""
-    return sum(num_pending(place, destination.shown) for place in list_orders(destination.work_dir))
-
-
 def deliver_pending(destination: Destination) -> int:
     """Deliver all that waits, in a process of its own and within bounds; what is still waiting."""
     if count_pending(destination):
-        process = DeliveryProcess(destination)
-        process.finish(progress=lambda: count_pending(destination), stall_s=STALL_S, total_s=TOTAL_S)
+        DeliveryProcess(destination).finish(TOTAL_S)
     return count_pending(destination)
 
 

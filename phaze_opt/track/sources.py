@@ -1,21 +1,25 @@
 """Records on disk as what a store is to get: a part at a time, from the first, as they grow."""
 
-import json
 import time
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, final
 
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
+from phaze_opt.record.input_files import is_file
 from phaze_opt.record.journal import parse_line
+from phaze_opt.record.lock import locked
 from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
 from phaze_opt.search.result import Trial
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
 from phaze_opt.track import records
-from phaze_opt.track.pending_delivery import Order, OrderFile, Record
+from phaze_opt.track.destination import Destination
+from phaze_opt.track.pending_delivery import Order, OrderFile, Record, list_orders
 from phaze_opt.track.protocol import TrialRuns
 
 Part = list[Record]
@@ -52,11 +56,9 @@ class JournalTail:
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    try:
-        value = parse_line(line) if b'"crc32":' in line else json.loads(line)
-    except ValueError:
-        return {}
-    return value if isinstance(value, dict) else {}
+    with suppress(ValueError, RecursionError):
+        return parse_line(line)
+    return {}
 
 
 @final
@@ -186,10 +188,7 @@ def count_parts(place: OrderFile, started: Record) -> int:
 
 def count_lines(path: Path) -> int:
     """Whole lines of a file; 0 where there is none."""
-    try:
-        return path.read_bytes().count(b"\n")
-    except OSError:
-        return 0
+    return path.read_bytes().count(b"\n") if is_file(path) else 0
 
 
 def num_pending(place: OrderFile, target: str) -> int:
@@ -202,3 +201,12 @@ def num_pending(place: OrderFile, target: str) -> int:
     parts = count_parts(place, order.started) - (state.num_done if is_begun else 0)
     is_ended = not order.finished or state.finished_ms == order.finished["time_ms"]
     return (not is_begun) + max(0, parts) + (not is_ended) + len(place.waiting_files())
+
+
+def count_pending(destination: Destination) -> int:
+    """What waits under a working directory for its store, but for records that another process delivers now."""
+    total = 0
+    for place in list_orders(destination.work_dir):
+        with suppress(InputError), locked(place.lock, busy="is delivered now"):
+            total += num_pending(place, destination.shown)
+    return total

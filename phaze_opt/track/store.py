@@ -20,25 +20,27 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import is_there
 from phaze_opt.record.lock import locked
 from phaze_opt.record.worker_process import CHILD_ENVIRONMENT
-from phaze_opt.track.destination import Destination
+from phaze_opt.track.destination import Destination, sqlite_uri
 from phaze_opt.track.runs import Role, Tag, find_runs
 from phaze_opt.track.study_views import VIEW_TAG, search_views, study_views
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
+_TIMEOUT = "MLFLOW_HTTP_REQUEST_TIMEOUT"
 DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0",
     "MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR": "1",
-    "MLFLOW_HTTP_REQUEST_TIMEOUT": "8",
+    _TIMEOUT: "8",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "GIT_PYTHON_REFRESH": "quiet",
 }
 """What MLflow is told where the user has not said otherwise; a dead server costs seconds, not minutes;
-`track.deliver` asks again."""
+`track.deliver` asks again. The address of a run that has ended would cost a request."""
 LOGGERS = ("mlflow", "alembic", "alembic.runtime.migration")
 
 
@@ -66,6 +68,17 @@ def quiet_mlflow() -> Iterator[None]:
             os.environ.pop(name, None)
 
 
+@contextlib.contextmanager
+def longer_requests(extra_s: float) -> Iterator[None]:
+    """Let a server take so much longer to answer inside the block, which stands in that of `quiet_mlflow`."""
+    before = os.environ[_TIMEOUT]
+    os.environ[_TIMEOUT] = f"{float(before) + extra_s:.0f}"
+    try:
+        yield
+    finally:
+        os.environ[_TIMEOUT] = before
+
+
 MAX_TROUBLE = 200
 _STATUS = re.compile(r"too many (\d{3}) error responses|failed with error code (\d{3})")
 _SILENT = ("Read timed out", "timed out. (", "ConnectTimeout")
@@ -83,13 +96,22 @@ def open_client(destination: Destination) -> MlflowClient:
             _check_database(destination)
         return MlflowClient(tracking_uri=destination.tracking_uri)
     path = path.absolute()
-    with locked(path.with_name(f"{path.name}.lock"), busy="", is_blocking=True):
+    with locked(path.with_name(f"{path.name}.lock"), busy="another process makes the store", wait_s=60.0):
         for left in path.parent.glob(f".{path.name}-*"):
             shutil.rmtree(left, ignore_errors=True)  # of a process killed while it made the store: we have the lock
         if not path.exists():
             _create_sqlite_store(path)
-        client = MlflowClient(tracking_uri=destination.tracking_uri)
-        client.get_experiment_by_name("Default")
+        return _open_sqlite(destination.tracking_uri)
+
+
+def _open_sqlite(uri: str) -> MlflowClient:
+    """A client of a sqlite file that answers; MLflow also makes the folder of the address as it is written, escaped."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(tracking_uri=uri)
+    client.get_experiment_by_name("Default")
+    with suppress(OSError):
+        Path(uri.removeprefix("sqlite:///")).parent.rmdir()  # nothing is in it
     return client
 
 
@@ -109,11 +131,9 @@ def _create_sqlite_store(path: Path) -> None:
     MLflow creates its tables step by step and cannot go on from the middle: interrupted there, the store would be
     unusable for ever.
     """
-    from mlflow import MlflowClient
-
     with tempfile.TemporaryDirectory(prefix=f".{path.name}-", dir=path.parent) as directory:
         new = Path(directory) / path.name
-        MlflowClient(tracking_uri=f"sqlite:///{new}").get_experiment_by_name("Default")
+        _open_sqlite(sqlite_uri(new))
         new.replace(path)
 
 
@@ -125,24 +145,22 @@ class StoreClock:
     Attributes:
         first_s: patience with a store that has never answered, s.
         lost_s: patience with one that has, s.
-        has_answered: whether it has.
-        trouble: last one; empty for none.
+        num_answers: that it gave.
     """
 
     first_s: float
     lost_s: float
-    has_answered: bool = False
-    trouble: str = ""
+    num_answers: int = 0
     _asked_s: float | None = field(default=None)
 
-    def ask(self) -> None:
-        """The store is asked now, if it was not being asked before."""
-        if self._asked_s is None:
-            self._asked_s = time.monotonic()
+    def ask(self, extra_s: float = 0.0) -> None:
+        """The store is asked now, if it was not being asked before; what takes so long needs so much more patience."""
+        if self._asked_s is None or extra_s:
+            self._asked_s = time.monotonic() + extra_s
 
     def answer(self) -> None:
         """The store has answered."""
-        self.has_answered, self.trouble, self._asked_s = True, "", time.monotonic()
+        self.num_answers, self._asked_s = self.num_answers + 1, time.monotonic()
 
     def rest(self) -> None:
         """The store is asked for nothing."""
@@ -151,7 +169,7 @@ class StoreClock:
     @property
     def patience_s(self) -> float:
         """How long it may be silent, s."""
-        return self.lost_s if self.has_answered else self.first_s
+        return self.lost_s if self.num_answers else self.first_s
 
     @property
     def is_out(self) -> bool:

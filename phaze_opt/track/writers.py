@@ -86,7 +86,7 @@ class BestSoFar:
 
 @final
 class RunWriter:
-    """Writes the records of one search or proof, in order.
+    """Writes the records of one search or proof, in order; the parent shows trials after `flush`.
 
     Attributes:
         runs: of the search.
@@ -101,41 +101,44 @@ class RunWriter:
         self.run_id = found[0].info.run_id if found else runs.create(name, started["time_ms"], {Tag.ROLE: role})
         self._trials = runs.trials(self.run_id) if found else {}
         self._best = BestSoFar()
+        self._history: list[Any] = []
+        self._ends: dict[int, int] = {}
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Write records in order; the parent gets the metrics of all trials in one batch."""
-        self._write_trials([record for record in records if record.get("kind") == RecordKind.TRIAL])
-        for record in records:
-            kind = record.get("kind")
-            if kind in (RecordKind.STARTED, RecordKind.PROOF_STARTED):
+    def write(self, record: Record) -> None:
+        """Write the next record."""
+        match record.get("kind"):
+            case RecordKind.TRIAL:
+                self._write_trial(record)
+            case RecordKind.STARTED | RecordKind.PROOF_STARTED as kind:
                 self.runs.begin(self.run_id, record)
                 if kind == RecordKind.STARTED:
                     goal = str(record["params"].get("goal", ""))
                     describe_searches(self.runs.client, self.runs.experiment_id, self.runs.attempt, goal)
-            elif kind == RecordKind.PROOF_MOVED:
-                metrics = metric_entities(record["metrics"], record["time_ms"], step=record["step"])
-                self.runs.log(self.run_id, metrics)
-            elif kind in (RecordKind.FINISHED, RecordKind.PROOF_FINISHED):
+            case RecordKind.PROOF_MOVED:
+                self._history += metric_entities(record["metrics"], record["time_ms"], step=record["step"])
+            case RecordKind.FINISHED | RecordKind.PROOF_FINISHED:
                 self._write_finished(record)
+            case RecordKind.CLOSED:
+                self.runs.end(self.run_id, record["time_ms"], is_whole=False)
 
-    def _write_trials(self, records: Sequence[Record]) -> None:
-        """Write children, then what the parent shows of them, then their ends."""
-        history: list[Any] = []
-        ends: dict[int, int] = {}
-        for record in records:
-            self._best.update(record)
-            number = record["number"]
-            if number in self._trials and self._trials[number].is_done:
-                continue
-            start_ms = record["time_ms"] - round(1000 * record["wall_s"])
-            tags = {Tag.PARENT: self.run_id}
-            ends[number] = self.runs.fill_trial(
-                record, self._trials, name=trial_name(number), start_ms=start_ms, tags=tags
-            )
-            history += metric_entities(self._best.metrics(), ends[number], step=number)
-        self.runs.log(self.run_id, history)
-        for number, end_ms in ends.items():
+    def _write_trial(self, record: Record) -> None:
+        """Write a trial's run, to be ended when the parent shows it."""
+        self._best.update(record)
+        number = record["number"]
+        if number in self._trials and self._trials[number].is_done:
+            return
+        start_ms = record["time_ms"] - round(1000 * record["wall_s"])
+        tags = {Tag.PARENT: self.run_id}
+        end_ms = self.runs.fill_trial(record, self._trials, name=trial_name(number), start_ms=start_ms, tags=tags)
+        self._history += metric_entities(self._best.metrics(), end_ms, step=number)
+        self._ends[number] = end_ms
+
+    def flush(self) -> None:
+        """Write what the parent shows, then the ends of its trials."""
+        self.runs.log(self.run_id, self._history)
+        for number, end_ms in self._ends.items():
             self.runs.end_trial(self._trials, number, end_ms)
+        self._history, self._ends = [], {}
 
     def _write_finished(self, record: Record) -> None:
         tags = {**record["tags"]}
@@ -197,17 +200,20 @@ class StudyWriter:
                 if CURVE in run.data.metrics:
                     self._have_curves.add(run.info.run_id)
 
-    def write(self, records: Sequence[Record]) -> None:
-        """Write records in order."""
+    def write(self, record: Record) -> None:
+        """Write the next record."""
         steps = {
             RecordKind.STUDY_STARTED: self._write_started,
             RecordKind.CELL: self._write_cell,
             RecordKind.CELL_TRIAL: self._write_trial,
             RecordKind.CELL_FINISHED: self._write_cell_finished,
             RecordKind.STUDY_FINISHED: self._write_finished,
+            RecordKind.CLOSED: self._write_closed,
         }
-        for record in records:
-            steps[record["kind"]](record)
+        steps[record["kind"]](record)
+
+    def flush(self) -> None:
+        """Nothing waits: every record is written at once."""
 
     def _write_started(self, record: Record) -> None:
         self.runs.begin(self.run_id, record)
@@ -275,6 +281,10 @@ class StudyWriter:
         self.experiment.describe(
             self.runs.experiment_id, self.started, run_ids=tuple(self._contenders.values()), metrics=tuple(names)
         )
+
+    def _write_closed(self, record: Record) -> None:
+        for run_id in (*self._contenders.values(), self.run_id):
+            self.runs.end(run_id, record["time_ms"], is_whole=False)
 
     def _curve(self, key: str, name: str, points: Sequence[Sequence[float]]) -> list[Any]:
         """A curve over evaluations; its times are the search's own clock, s charged for evaluations."""

@@ -9,24 +9,40 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from itertools import chain, product
 from pathlib import Path
 from typing import Any
 
 from readers import FILES
+from sqlalchemy import create_engine, text
 
 PATIENCE_S = 900
 """For a run that hangs; far above what a busy machine needs."""
-TINY = "--devices 8 --global-batch 16 --space space.toml --no-tracking --json"
-LONG_COMMANDS = {
+TINY = "--devices 8 --global-batch 16 --space space.toml --json"
+KEPT_COMMANDS = {
     "search": f"search --as phaze --model bert-large {TINY} --trials 60 --strategy tpe",
     "certify": f"certify --as phaze --model tiny {TINY}",
+    "front": f"certify --as phaze --model tiny {TINY} --objective throughput,tdp",
     "robust": f"certify --as phaze --model tiny {TINY} --robust --robust-samples 1",
-    "study": "study run study.toml --no-tracking --json",
+    "study": "study run study.toml --json",
 }
+"""They keep what is finished, and go on with it by ``--resume``."""
+PLAIN_COMMANDS = {
+    "calibrate": "calibrate --data rows.csv --out fitted.toml",
+    "validate": "validate --data rows.csv --predictions predictions.csv --report validate.html --json",
+    "evaluate": "evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --report evaluate.html --json",
+}
+"""They are run again."""
 CASES = (
-    *((name, jobs, "local") for name in LONG_COMMANDS for jobs in (1, 2)),
-    *(("study", jobs, store) for store in ("postgresql", "dask") for jobs in (1, 2)),
+    *((name, jobs, "files") for name in KEPT_COMMANDS for jobs in (1, 2)),
+    *(("study", jobs, store) for store in ("sqlite", "postgresql", "dask") for jobs in (1, 2)),
+    ("search", 2, "dask"),
+    *((name, jobs, "mlflow") for name in ("search", "study") for jobs in (1, 2)),
+    *((name, 2, "mlflow") for name in ("certify", "robust")),
+    ("search", 1, "mlflow on postgresql"),
+    *((name, 1, "output") for name in PLAIN_COMMANDS),
 )
+"""Command, jobs, and where it keeps what is finished, or what it finds."""
 SIGNALS = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 TIMES = {"wall_s", "overhead_s", "digest", "crc32", "charged_s", "written_s", "created", "started", "jobs"}
 """Keys whose values differ from run to run: times, the digests of what holds them, processes asked for."""
@@ -43,6 +59,9 @@ def write_inputs(directory: Path) -> None:
         .replace("evaluations = 4", "evaluations = 10")
     )
     (directory / "study.toml").write_text(study.replace('["tiny"]', '["tiny", "bert-large"]'))
+    sizes = product((512, 2048, 8192), (1024, 4096, 8192))
+    rows = [f"h100,matmul,{m},4096,{k},bf16,{m * k / 9e4 + 9:.1f}" for m, k in sizes]
+    (directory / "rows.csv").write_text("\n".join(["hardware,op,m,n,k,dtype,latency_us", *rows, ""]))
     axes = {"glb_mb = [8, 32]": "glb_mb = [8, 16, 32]", "num_vc = [4, 64]": "num_vc = [4, 16, 64]"}
     space = (FILES / "space.toml").read_text()
     for old, new in axes.items():
@@ -50,10 +69,10 @@ def write_inputs(directory: Path) -> None:
     (directory / "space.toml").write_text(space)
 
 
-def start(command: str, directory: Path, *more: str) -> subprocess.Popen[str]:
+def start(command: str, directory: Path) -> subprocess.Popen[str]:
     """A process group of its own, as a terminal makes."""
     return subprocess.Popen(
-        [sys.executable, "-m", "phaze_opt", *command.split(), *more],
+        [sys.executable, "-m", "phaze_opt", *command.split()],
         cwd=directory,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -87,7 +106,7 @@ class Campaign:
 def disturb(command: str, directory: Path, campaign: Campaign, *, longest_s: float, rng: random.Random) -> str:
     """Run a command until it ends, ended early up to three times; its standard error where it is no good end."""
     for _ in range(3):
-        process = start(command, directory, "--resume")
+        process = start(command, directory)
         time.sleep(rng.uniform(0.2, longest_s))  # the moment is what is drawn, so no event can stand for it
         one = SIGNALS[campaign.num_landed % len(SIGNALS)]
         is_running = process.poll() is None
@@ -129,19 +148,40 @@ def children_of(pid: int) -> list[int]:
 
 
 def content(directory: Path) -> dict[str, object]:
-    """What a command left, by file: all but times, locks and pages; of lines that processes share, in any order."""
+    """What a command left, by file: all but times, locks, pages and what trackers note; lines in any order.
+
+    Processes share the files of a study, so the order of lines is chance.
+    """
     found: dict[str, object] = {}
-    for folder in KEPT:
-        for path in sorted((directory / folder).rglob("*")):
-            name = str(path.relative_to(directory))
-            if path.suffix in (".jsonl", ".json"):
-                lines = [without_times(json.loads(line)) for line in documents(path)]
-                found[name] = sorted(json.dumps(line, sort_keys=True) for line in lines)
-            elif path.suffix in (".parquet", ".npz"):
-                found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
-            elif "part" in path.suffix:
-                found[name] = "left over"
+    folders = [directory.glob("*.*"), *((directory / folder).rglob("*") for folder in KEPT)]
+    for path in sorted(chain(*folders)):
+        name = str(path.relative_to(directory))
+        if path.name.startswith("tracking") or "tracking-files" in path.parts:
+            continue
+        if path.suffix in (".jsonl", ".json"):
+            lines = [without_times(json.loads(line)) for line in documents(path)]
+            found[name] = sorted(json.dumps(line, sort_keys=True) for line in lines)
+        elif path.suffix in (".parquet", ".npz") or (path.parent == directory and path.suffix in (".csv", ".toml")):
+            found[name] = hashlib.sha256(path.read_bytes()).hexdigest()
+        elif "part" in path.suffix or "@" in path.suffix:
+            found[name] = "left over"
     return found
+
+
+def runs_in(address: str) -> list[tuple[object, ...]]:
+    """Every run of an MLflow store: its role, how it ended, its search, its trial and what that came to."""
+    tag = "left join tags as {0} on {0}.run_uuid = runs.run_uuid and {0}.key = 'phaze_opt.{0}'"
+    query = f"""
+        select role.value, runs.status, cell.value, trial.value, metric.value from runs
+        {" ".join(map(tag.format, ("role", "cell", "trial")))}
+        left join latest_metrics as metric
+            on metric.run_uuid = runs.run_uuid and metric.key = 'throughput_samples_per_s'
+    """
+    engine = create_engine(address)
+    with engine.connect() as connection:
+        found = [tuple(row) for row in connection.execute(text(query))]
+    engine.dispose()
+    return sorted(found, key=str)
 
 
 def documents(path: Path) -> list[str]:

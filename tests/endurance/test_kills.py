@@ -11,16 +11,29 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 
 import pytest
-from killed_commands import CASES, LONG_COMMANDS, PATIENCE_S, Campaign, content, disturb, start, write_inputs
+from killed_commands import (
+    CASES,
+    KEPT_COMMANDS,
+    PATIENCE_S,
+    PLAIN_COMMANDS,
+    Campaign,
+    content,
+    disturb,
+    runs_in,
+    start,
+    write_inputs,
+)
 
-UndisturbedRun = Callable[[str], tuple[dict[str, object], float]]
-"""What a command leaves and how long it takes, s."""
+Left = tuple[dict[str, object], list[tuple[object, ...]]]
+"""What a command left in files, and in the tracker's store."""
+UndisturbedRun = Callable[[str, str], tuple[Left, float]]
+"""What a command with a store leaves and how long it takes, s."""
 NUM_KILLS = int(os.environ.get("KILLS", "3"))
 NUM_LONG_TRIALS = int(os.environ.get("LONG_TRIALS", "5000"))
 NUM_LONG_KILLS = 10
@@ -32,24 +45,25 @@ NUM_LONG_KILLS = 10
 def test_killed_commands_resume_to_the_same(
     name: str, jobs: int, store: str, undisturbed: UndisturbedRun, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    command = f"{LONG_COMMANDS[name]} --jobs {jobs}"
-    expected, longest_s = undisturbed(name)
-    campaign = Campaign(f"{name}-{jobs}-{store}")
+    again = PLAIN_COMMANDS.get(name) or f"{KEPT_COMMANDS[name]} --jobs {jobs} --resume"
+    expected, longest_s = undisturbed(name, "mlflow" if "mlflow" in store else "files")
+    campaign = Campaign(f"{name}-{jobs}-{store.replace(' ', '-')}")
     rng = random.Random(campaign.name)
-    stores = make_stores(store, request)
     while campaign.num_landed < NUM_KILLS:
         directory = tmp_path / f"{campaign.num_rounds}"
         write_inputs(directory)
-        resumed = f"{command}{next(stores)}"
-        words = disturb(resumed, directory, campaign, longest_s=longest_s, rng=rng)
+        options, tracked = make_store(store, directory, request)
+        words = disturb(again + options, directory, campaign, longest_s=longest_s, rng=rng)
         assert not words or store == "dask", words  # Dask's own processes log what was killed
-        process = start(resumed, directory, "--resume")
+        process = start(again + options, directory)
         _, words = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, words
         campaign.num_rounds += 1
-        found = content(directory)
+        found = content(directory), runs_in(tracked) if tracked else []
         campaign.num_equal += found == expected
-        campaign.different += [path for path in {*found, *expected} if found.get(path) != expected.get(path)]
+        files = {*found[0], *expected[0]}
+        campaign.different += [path for path in files if found[0].get(path) != expected[0].get(path)]
+        campaign.different += [str(run) for run in {*found[1]} ^ {*expected[1]}]
     keep(campaign)
     assert campaign.num_equal == campaign.num_rounds, campaign.different
 
@@ -85,13 +99,20 @@ def start_long(directory: Path) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, str(script), str(directory), str(NUM_LONG_TRIALS)])
 
 
-def make_stores(store: str, request: pytest.FixtureRequest) -> Iterator[str]:
-    """Options that choose the store: a database of its own for every round."""
-    while True:
-        if store == "postgresql":
-            yield f" --storage {request.getfixturevalue('make_database')()}"
-        else:
-            yield " --dask local" if store == "dask" else ""
+def make_store(store: str, directory: Path, request: pytest.FixtureRequest) -> tuple[str, str]:
+    """Options that choose a store of its own for a round, and the address of the tracker's, if there is one."""
+    if store == "output":
+        return "", ""
+    if store == "mlflow":
+        return "", f"sqlite:///{directory}/mlflow.db"
+    if store in ("files", "dask"):
+        return " --no-tracking" + " --dask local" * (store == "dask"), ""
+    if store == "sqlite":
+        return f" --no-tracking --storage sqlite:///{directory}/storage.db", ""
+    address = request.getfixturevalue("make_database")()
+    if store == "postgresql":
+        return f" --no-tracking --storage {address}", ""
+    return f" --tracking-uri {address}", address.replace("postgresql://", "postgresql+psycopg://")
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +120,17 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> UndisturbedRun:
     """What a command leaves and how long it takes, s, when nothing ends it."""
 
     @cache
-    def run(name: str) -> tuple[dict[str, object], float]:
+    def run(name: str, store: str) -> tuple[Left, float]:
         directory = tmp_path_factory.mktemp("undisturbed") / name
         write_inputs(directory)
         began_s = time.monotonic()
-        process = start(LONG_COMMANDS[name], directory)
+        is_tracked = store == "mlflow"
+        untracked = f"{KEPT_COMMANDS.get(name)}{'' if is_tracked else ' --no-tracking'}"
+        process = start(PLAIN_COMMANDS.get(name) or untracked, directory)
         _, words = process.communicate(timeout=PATIENCE_S)
         assert process.returncode == 0, words
-        return content(directory), time.monotonic() - began_s
+        runs = runs_in(f"sqlite:///{directory}/mlflow.db") if is_tracked else []
+        return (content(directory), runs), time.monotonic() - began_s
 
     return run
 

@@ -1,10 +1,12 @@
 """The store of evaluations of one machine: shared by processes, robust to torn lines, claims die with their process."""
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.result import KnownEvaluation
-from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.local_store import LocalStore, _offset
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
@@ -24,18 +26,21 @@ KNOWN = KnownEvaluation(OBJECTIVE.evaluate(POINT), 1.5)
 
 
 _CLAIM = """
-import sys, time
-from pathlib import Path
-from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.study.stores.local_store import LocalStore
-store = LocalStore(Path(sys.argv[1]))
-print(store.claim("a", DesignPoint(*map(int, sys.argv[3:]))), flush=True)
-time.sleep(int(sys.argv[2]))
+import fcntl, sys, time
+file = open(sys.argv[1], "a+b")
+try:
+    fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, int(sys.argv[3]))
+except OSError:
+    print(False)
+else:
+    print(True, flush=True)
+    time.sleep(int(sys.argv[2]))
 """
+"""A claim as the system sees it: the lock of a byte, in a process that need not import this package."""
 
 
 def _claim_command(directory: Path, *, hold_s: int) -> list[str]:
-    return [sys.executable, "-c", _CLAIM, str(directory), str(hold_s), *map(str, astuple(POINT))]
+    return [sys.executable, "-S", "-c", _CLAIM, str(directory / "a.claims"), str(hold_s), str(_offset(POINT))]
 
 
 def _claims_elsewhere(directory: Path) -> str:
@@ -53,6 +58,17 @@ def test_what_one_store_completes_another_one_knows(tmp_path: Path) -> None:
     assert second.known("b", POINT) is None
     assert second.has("a", POINT)
     assert not second.has("b", POINT)
+
+
+def test_claims_where_there_are_no_locks_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else they would be waited for without end, as if others had them."""
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "lockf", refuse)
+    with pytest.raises(InputError, match=f"{tmp_path}: the file system of this folder has no locks"):
+        LocalStore(tmp_path).claim("a", POINT)
 
 
 def test_the_first_completed_evaluation_counts(tmp_path: Path) -> None:

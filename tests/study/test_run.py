@@ -226,6 +226,24 @@ def test_what_a_study_left_runs_no_code(part: str, first: StudyResult, tmp_path:
     assert not planted.has_run
 
 
+def test_a_resumed_study_changes_no_file_that_its_own_are_links_to(
+    undisturbed: list[object], first: StudyResult, tmp_path: Path
+) -> None:
+    victims = {}
+    for number, path in enumerate(sorted(first.directory.rglob("*.jsonl"))):
+        content = path.read_bytes()
+        victim = tmp_path / f"victim{number}"
+        victim.write_bytes(content[: content[:-1].rfind(b"\n") + 1])  # the last line is missing
+        path.unlink()
+        (path.symlink_to if number % 2 else path.hardlink_to)(victim)
+        victims[victim] = victim.read_bytes()
+    assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == undisturbed
+    assert {victim: victim.read_bytes() for victim in victims} == victims
+    for path in first.directory.rglob("*.jsonl"):
+        assert not path.is_symlink()
+        assert path.stat().st_nlink == 1
+
+
 @pytest.mark.parametrize(
     ("place", "value"),
     [("overhead_s", math.nan), ("probes", math.inf), ("values", [math.nan]), ("wall_s", -math.inf), ("point", [2] * 8)],
@@ -238,28 +256,6 @@ def test_a_search_of_odd_numbers_with_its_checksums_is_run_again(
     (last["summary"] if place in last["summary"] else trials[0])[place] = value
     path.write_text("".join(format_line(line) for line in (*trials, last)))
     assert table(run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, is_resumed=True)) == undisturbed
-
-
-def test_a_study_of_an_earlier_version_is_gone_on_with(
-    undisturbed: list[object], first: StudyResult, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """Before checksums: bare lines, evaluations behind their length."""
-    for path in first.directory.rglob("*.json*"):
-        if path.parent.name in ("cells", "evaluations") or path.name == "study.json":
-            path.write_text("".join(map(_as_before, path.read_text().splitlines())))
-    sorted((first.directory / "cells").iterdir())[0].unlink()
-    assert len(load_study(first.directory).cells) == 7
-    again = run_study(CONFIG, work_dir=tmp_path, engine=replace(ENGINE, build_objective=_refuse), is_resumed=True)
-    assert table(again) == undisturbed
-
-
-def _as_before(line: str) -> str:
-    value = json.loads(line)
-    del value["crc32"]
-    if "evaluation" in value:
-        evaluation = value.pop("evaluation")
-        value |= {"num_bytes": len(json.dumps(evaluation)), "evaluation": evaluation}
-    return json.dumps(value) + "\n"
 
 
 def test_the_name_of_a_study_says_what_its_searches_depend_on(tmp_path: Path) -> None:

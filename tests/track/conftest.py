@@ -3,12 +3,20 @@ from pathlib import Path
 
 import pytest
 
+from phaze_opt.track import deliver
 from phaze_opt.track.destination import Destination, default_uri
 
 
 @pytest.fixture(autouse=True)
 def _no_tracking_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture(autouse=True)
+def _no_second_try(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that fails in this process is given up at once."""
+    monkeypatch.setattr(deliver, "LAST_ANSWER_S", 0.0)
+    monkeypatch.setattr(deliver, "FIRST_PAUSE_S", 0.01)
 
 
 @pytest.fixture

@@ -89,6 +89,13 @@ def test_a_resumed_proof_goes_on_in_its_run(work_dir: Path) -> None:
     assert len(rows(work_dir, "select run_uuid from runs")) == 2
 
 
+def test_a_proof_that_was_cut_short_is_closed_when_it_begins_anew(work_dir: Path) -> None:
+    record(work_dir, STARTED, *MOVES[:2])
+    record(work_dir, STARTED, *MOVES, FINISHED)
+    assert rows(work_dir, "select status from runs order by start_time") == [("KILLED",), ("FINISHED",)]
+    assert [path.name for path in work_dir.glob("phaze-opt-runs/*/")] == [STARTED.proof_id]
+
+
 def test_events_out_of_order_are_refused(work_dir: Path) -> None:
     session = AT_THE_END.open_certificate(protocol.TrackerConfig(work_dir=work_dir))
     with pytest.raises(TrackingError):

@@ -1,13 +1,10 @@
 """No secret of an address in any file that a run leaves, on a terminal, or in the arguments of any process."""
 
-import json
-import os
 import threading
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from child_process import run_python
 from sample_files import space_text, study_text
 
 from phaze_opt.cli.main import main
@@ -15,15 +12,6 @@ from phaze_opt.cli.main import main
 SECRET = "s3cr3t"
 SPACE = space_text(min_area_fraction=0.0, num_tc=[4, 16], tc_width=[64], tc_depth=[64])
 STUDY = study_text(name="few", truth="best-known")
-ONE_AFTER_THE_OTHER = """
-import json, sys
-from phaze_opt.cli.main import main
-for arguments in json.loads(sys.argv[1]):
-    try:
-        main(arguments)
-    except SystemExit as end:
-        assert not end.code, arguments
-"""
 SEARCH_ARGUMENTS = ["search", "--as", "phaze", "--model", "tiny", "--devices", "8", "--global-batch", "32"]
 ONE_PLAN = ["--tensor-parallel", "1", "--no-range"]
 
@@ -46,7 +34,11 @@ def watch_arguments(ended: threading.Event, found: list[str]) -> None:
     ],
     ids=["http", "postgresql"],  # runners may show a test's name among the arguments of their processes
 )
-def test_a_search_and_a_study_leave_no_secret(uri: str, tmp_path: Path) -> None:
+def test_a_search_and_a_study_leave_no_secret(
+    uri: str, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", uri)
     (tmp_path / "space.toml").write_text(SPACE)
     (tmp_path / "study.toml").write_text(STUDY)
     search = [*SEARCH_ARGUMENTS, *ONE_PLAN, "--space", "space.toml", "--trials", "2", "--strategy", "random"]
@@ -58,13 +50,15 @@ def test_a_search_and_a_study_leave_no_secret(uri: str, tmp_path: Path) -> None:
     # What is resumed and what studies deliver goes the same way, whatever the store.
     more = [[*search, "--json", "--resume"], ["study", "run", "study.toml"]] if uri.startswith("http") else []
     commands = search, *more
-    environment = {**os.environ, "MLFLOW_TRACKING_URI": uri}
-    done = run_python("-c", ONE_AFTER_THE_OTHER, json.dumps(commands), cwd=tmp_path, env=environment)
-    assert done.returncode == 0, done.stderr
+    for arguments in commands:
+        with pytest.raises(SystemExit) as stop:
+            main(arguments)
+        assert not stop.value.code, arguments
+    out, words = capfd.readouterr()
     # Each command says it at its end; one that outlasts the first try to deliver also says it then.
-    early = done.stderr.count("goes on untracked and is not in")
-    assert done.stderr.count("is not in") - early == len(commands)
-    assert SECRET not in done.stdout + done.stderr
+    early = words.count("goes on untracked and is not in")
+    assert words.count("is not in") - early == len(commands)
+    assert SECRET not in out + words
     ended.set()
     watcher.join()
     assert found == []

@@ -8,11 +8,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from kits.recorded_store import rows, tell
+from kits.recorded_store import deliver_all, rows, tell
 
 from phaze_opt.testing.events import example_search
 from phaze_opt.track import deliver, store
-from phaze_opt.track.deliver import deliver_waiting, follow
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.pending_delivery import list_orders
@@ -64,8 +63,16 @@ def test_a_server_of_another_kind_is_said_to_be_such(answer: str, word: str, tmp
     assert "phaze-opt ui --tracking-uri" in delivery.reason
 
 
-@pytest.mark.parametrize("scheme", ["http", "postgresql"])
-def test_a_store_that_never_answers_is_given_up_while_the_search_goes_on(scheme: str, tmp_path: Path) -> None:
+def test_a_server_that_never_answers_is_said_to_be_such(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    with fake_server(None) as place:
+        delivery = tell(tmp_path, EVENTS, f"http://me:secret@{place}").close()
+    assert delivery.num_delivered == 0
+    assert "does not answer in time" in delivery.reason
+
+
+def test_a_store_that_never_answers_is_given_up_while_the_search_goes_on(tmp_path: Path) -> None:
+    """A driver of a database waits without end, so the process that delivers is ended."""
     said = threading.Event()
     sentences: list[str] = []
 
@@ -79,7 +86,7 @@ def test_a_store_that_never_answers_is_given_up_while_the_search_goes_on(scheme:
     try:
         with fake_server(None) as place:
             tracker = MLflowTracker(first_answer_s=0.5)
-            session = tell(tmp_path, EVENTS, f"{scheme}://me:secret@{place}/db", tracker=tracker)
+            session = tell(tmp_path, EVENTS, f"postgresql://me:secret@{place}/db", tracker=tracker)
             assert said.wait(120), "the search is still running, and nobody has said that it is not tracked"
             delivery = session.close()
     finally:
@@ -113,7 +120,6 @@ class LostClient:
 @pytest.fixture
 def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
     """Makes the calls of a range fail."""
-    monkeypatch.setattr(deliver, "FIRST_PAUSE_S", 0.01)
     monkeypatch.setattr(LostClient, "num_calls", 0)
     real = store.open_client
 
@@ -123,20 +129,14 @@ def lose(monkeypatch: pytest.MonkeyPatch) -> Lose:
     return apply
 
 
-def follow_to_the_end(destination: Destination, clock: StoreClock) -> bool:
-    """Follow a record that has ended."""
-    (place,) = list_orders(destination.work_dir)
-    ended = threading.Event()
-    ended.set()
-    return follow(place, destination, ended=ended, clock=clock)
-
-
-def test_a_store_that_returns_gets_everything_once(work_dir: Path, destination: Destination, lose: Lose) -> None:
+def test_a_store_that_returns_gets_everything_once(
+    work_dir: Path, destination: Destination, lose: Lose, monkeypatch: pytest.MonkeyPatch
+) -> None:
     tell(work_dir, EVENTS)
+    monkeypatch.setattr(deliver, "LAST_ANSWER_S", 60.0)
     lose(range(9, 13))
-    clock = StoreClock(0.0, 60.0)
-    assert follow_to_the_end(destination, clock)
-    assert clock.trouble == ""
+    (place,) = list_orders(work_dir)
+    assert deliver_all(destination, place=place, clock=StoreClock(0.0, 60.0)) == 0
     assert rows(work_dir, "select count(*) from runs") == [(NUM_TRIALS + 1,)]
 
 
@@ -145,13 +145,11 @@ def test_a_store_that_stays_away_is_given_up_and_gets_everything_later(
 ) -> None:
     session = tell(work_dir, EVENTS)
     lose(range(9, 10_000))
-    assert not follow_to_the_end(destination, StoreClock(60.0, 0.05))
     (place,) = list_orders(work_dir)
+    assert deliver_all(destination, place=place) > 0
     order = place.read()
     assert order is not None
-    state = place.state(order)
-    assert state.has_answered
-    assert "the database is gone" in state.reason
+    assert "the database is gone" in place.state(order).reason
     lose(range(0))
-    assert deliver_waiting(destination) == 0
+    assert deliver_all(destination) == 0
     assert session.close().is_complete

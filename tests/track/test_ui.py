@@ -18,7 +18,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.testing.events import example_search, record_search
 from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.protocol import TrackerConfig
-from phaze_opt.track.server import ServerAddress, check_servable, count_pending, serve
+from phaze_opt.track.server import ServerAddress, check_servable, serve
+from phaze_opt.track.sources import count_pending
 from phaze_opt.track.store import EVERYTHING, newest_link, open_client
 
 

@@ -15,9 +15,9 @@ from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import check_directory, is_file
 from phaze_opt.record.journal import read_value
-from phaze_opt.record.lock import locked
+from phaze_opt.record.lock import WAIT_S, locked
 from phaze_opt.record.suggestions import suggest
-from phaze_opt.record.whole_file import unwritable
+from phaze_opt.record.whole_file import make_own, put_aside, unwritable
 from phaze_opt.study.config import Cell, Condition, StudyConfig
 
 _LOGGER = logging.getLogger(__name__)
@@ -123,31 +123,20 @@ def open_study_directory(
     is_shared = is_resumed and not is_alone
     busy = f"another process runs the study {name}; use --resume to join in, or wait until it has ended"
     lock_file = directory.path.parent / f".{name}.lock"
-    with locked(lock_file, busy=busy, is_shared=is_shared, is_blocking=is_shared) as lock:
+    with locked(lock_file, busy=busy, may_share=is_shared, wait_s=WAIT_S if is_shared else 0.0) as lock:
         try:
             if not is_resumed and directory.plan.exists():
-                _put_aside(directory)
+                other = put_aside(directory.path)
+                _LOGGER.warning("%s was run before and starts afresh; what there was is kept as %s", name, other)
             directory.path.joinpath("cells").mkdir(parents=True, exist_ok=True)
+            if not lock.is_shared:  # nobody appends to what is replaced here
+                for path in directory.evaluations.glob("*"):
+                    make_own(path)
         except OSError as error:
             raise unwritable(directory.path, error, what="the study") from error
         if not is_alone:
-            lock.take(is_shared=True, is_blocking=True)
+            lock.take(is_shared=True, wait_s=WAIT_S)
         yield directory
-
-
-def _put_aside(directory: StudyDirectory) -> None:
-    """Keep an earlier run under another name, and say so."""
-    other = _free_name(directory.path)
-    directory.path.rename(other)
-    _LOGGER.warning("%s was run before and starts afresh; what there was is kept as %s", directory.study_id, other)
-
-
-def _free_name(path: Path) -> Path:
-    """The name with the first number that is free."""
-    number = 1
-    while (other := path.with_name(f"{path.name}.{number}")).exists():
-        number += 1
-    return other
 
 
 def studies_directory(work_dir: Path) -> Path:

@@ -1,21 +1,20 @@
 """`LocalStore`: evaluations in files that processes of one machine share."""
 
 import hashlib
-import json
 import logging
+import math
 import os
 import time
 from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
-from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
 from phaze_opt.record.journal import SYNC_S, format_line, parse_line
-from phaze_opt.record.lock import FileLock
-from phaze_opt.record.whole_file import unwritable
+from phaze_opt.record.lock import FileLock, open_lock
+from phaze_opt.record.whole_file import check_regular, unwritable
 from phaze_opt.search.result import KnownEvaluation
 
 _LOGGER = logging.getLogger(__name__)
@@ -80,7 +79,7 @@ class _EvaluationFile:
 
     path: Path
     descriptor: int
-    claims: int = -1
+    claims: FileLock | None = None
     index: dict[DesignPoint, tuple[int, int]] = field(default_factory=dict)
     end: int = 0
     synced_s: float = field(default_factory=time.monotonic)
@@ -102,7 +101,7 @@ class _EvaluationFile:
         place = self.place(point)
         if place is None:
             return None
-        line = _parse(os.pread(self.descriptor, place[1], place[0]))
+        line = parse_line(os.pread(self.descriptor, place[1], place[0]))
         try:
             return KnownEvaluation(evaluation_from_json(line["evaluation"]), float(line["wall_s"]))
         except (ValueError, KeyError, TypeError) as error:
@@ -113,8 +112,8 @@ class _EvaluationFile:
         """Append a line unless the point has one."""
         value = {"point": astuple(point), "wall_s": evaluation.wall_s}
         line = format_line({**value, "evaluation": evaluation_to_json(evaluation.evaluation)}).encode()
-        lock = FileLock(self.descriptor)
-        lock.take(is_blocking=True)
+        lock = FileLock(self.path, self.descriptor)
+        lock.take(wait_s=math.inf)
         try:
             earlier = self.find(point)
             if earlier is not None:
@@ -129,36 +128,23 @@ class _EvaluationFile:
 
     def lock(self, point: DesignPoint) -> bool:
         """Lock the byte of a point."""
-        try:
-            import fcntl
-        except ImportError:
-            # Where there are no record locks two processes may do the same evaluation; the first counts.
-            return True
         # Opened by those who claim only: a process that closes the file, wherever it has it open, loses its locks.
-        if self.claims < 0:
-            self.claims = _open_file(self.path.with_suffix(".claims"), os.O_RDWR | os.O_CREAT)
-        try:
-            fcntl.lockf(self.claims, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, _offset(point))
-        except OSError:
-            return False
-        return True
+        if self.claims is None:
+            self.claims = open_lock(self.path.with_suffix(".claims"))
+        return self.claims.take_byte(_offset(point))
 
     def unlock(self, point: DesignPoint) -> None:
         """Give the byte of a point back."""
-        if self.claims < 0:
-            return
-        with suppress(ImportError):
-            import fcntl
-
-            fcntl.lockf(self.claims, fcntl.LOCK_UN, 1, _offset(point))
+        if self.claims is not None:
+            self.claims.give_byte_back(_offset(point))
 
     def close(self) -> None:
         """Bring what was written to the disk and close both files; all locks go with them."""
         with suppress(OSError):
             self._sync()
         os.close(self.descriptor)
-        if self.claims >= 0:
-            os.close(self.claims)
+        if self.claims is not None:
+            os.close(self.claims.descriptor)
 
     def _write(self, data: bytes) -> None:
         """Write to the end, and to the disk itself once a second."""
@@ -192,7 +178,7 @@ class _EvaluationFile:
     def _take_in(self, line: bytes) -> None:
         """Note where the evaluation of a point is."""
         try:
-            point = DesignPoint(*_parse(line)["point"])
+            point = DesignPoint(*parse_line(line)["point"])
         except (ValueError, KeyError, TypeError, RecursionError, InputError):
             if line.strip() and not self.has_warned:
                 self.has_warned = True
@@ -221,27 +207,12 @@ def _open_file(path: Path, flags: int) -> int:
     Raises:
         InputError: it cannot be opened so.
     """
+    check_regular(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, flags, 0o644)
     except OSError as error:
         raise unwritable(path, error, what="the evaluations of the study") from error
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    """The value of a line.
-
-    Raises:
-        ValueError: it was torn or changed.
-    """
-    try:
-        return parse_line(line)
-    except ValueError:
-        value = json.loads(line)
-        # Versions before checksums wrote the length of the evaluation.
-        if not isinstance(value, dict) or "num_bytes" not in value:
-            raise
-        return value
 
 
 def _offset(point: DesignPoint) -> int:

@@ -3,8 +3,9 @@
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeVar
 
 from optuna.exceptions import StorageInternalError
@@ -14,6 +15,7 @@ from sqlalchemy.engine import URL, make_url
 
 from phaze_opt.errors import InputError, PluginError, StorageError
 from phaze_opt.record.address import Address
+from phaze_opt.record.lock import check_locks
 from phaze_opt.search.samplers.sampler_run import quiet_optuna
 
 T = TypeVar("T")
@@ -29,6 +31,8 @@ FIRST_WAIT_S, LONGEST_WAIT_S = 0.1, 5.0
 HEARTBEAT_S = 5
 GRACE_S = 30
 """A trial whose last heartbeat is older than this belongs to a dead worker, s."""
+READ_ONLY = ("25006", "42501")
+"""PostgreSQL's codes of a transaction that may only read, and of a user who may not write."""
 MAX_ATTEMPTS = 5
 AGAIN_S = 0.5
 """How often, and after what time, tables are looked at again that another machine makes at the same moment, s."""
@@ -57,7 +61,12 @@ def open_rdb_storage(address: Address, *, heartbeat_s: int = HEARTBEAT_S, grace_
     except (exc.ArgumentError, ValueError) as error:
         message = "is no address of a database; give postgresql://USER@HOST/DATABASE"
         raise InputError(message, source=f"--storage {address.shown}") from error
+    except RuntimeError as error:  # Optuna's of the tables that it finds
+        message = "the database holds tables of another program or version of Optuna; give a database of its own"
+        raise InputError(message, source=f"--storage {address.shown}") from error
     except (exc.SQLAlchemyError, StorageInternalError) as error:
+        if _is_read_only(error):
+            raise _read_only(error, address) from error
         message = f"the database does not answer ({_reason(error, address)}); check the address and that it runs"
         raise InputError(message, source=f"--storage {address.shown}") from error
 
@@ -65,6 +74,8 @@ def open_rdb_storage(address: Address, *, heartbeat_s: int = HEARTBEAT_S, grace_
 def _open(address: Address, *, heartbeat_s: int, grace_s: int) -> RDBStorage:
     """Open a storage; tables that another machine makes at the same moment are waited for."""
     url = _with_driver(address)
+    if address.scheme == "sqlite" and address.database:
+        check_locks(Path(address.database).absolute().parent)
     for attempt in range(MAX_ATTEMPTS):
         try:
             with quiet_optuna():
@@ -116,6 +127,7 @@ class Insistence:
 
         Raises:
             StorageError: the database failed, or did not come back in time; one sentence without secrets.
+            InputError: it may not be written.
         """
         wait_s, started_s = FIRST_WAIT_S, time.monotonic()
         limit_s = PATIENCE_S if patience_s is None else patience_s
@@ -123,6 +135,8 @@ class Insistence:
             try:
                 return operation()
             except (StorageInternalError, exc.SQLAlchemyError, InputError) as error:
+                if _is_read_only(error):
+                    raise _read_only(error, self.address) from error
                 self.lost_s = time.monotonic()
                 if not _is_away(error) or self.lost_s + wait_s > started_s + limit_s:
                     reason = _reason(error, self.address)
@@ -134,20 +148,36 @@ class Insistence:
             wait_s = min(2.0 * wait_s, LONGEST_WAIT_S)
 
 
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error and what led to it: a read that is tried once more on a lost connection hides that it was lost."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
 def _is_away(error: BaseException) -> bool:
     """Whether an error comes of a connection, a server or a lock that may be there again in a moment."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, exc.OperationalError | exc.InterfaceError) or (
-            isinstance(cause, exc.DBAPIError) and cause.connection_invalidated
-        ):
-            return True
-        cause = cause.__cause__
-    return False
+    return any(
+        isinstance(cause, exc.OperationalError | exc.InterfaceError | exc.PendingRollbackError)
+        or (isinstance(cause, exc.DBAPIError) and cause.connection_invalidated)
+        for cause in _causes(error)
+    )
+
+
+def _is_read_only(error: BaseException) -> bool:
+    """Whether a database answers and may not be written: by PostgreSQL's code or SQLite's name of the error."""
+    codes = {
+        str(getattr(cause, "sqlstate", None) or getattr(cause, "sqlite_errorname", "")) for cause in _causes(error)
+    }
+    return any(code in READ_ONLY or code.startswith("SQLITE_READONLY") for code in codes)
+
+
+def _read_only(error: BaseException, address: Address) -> InputError:
+    message = f"the database may not be written ({_reason(error, address)}); give an address whose user may write"
+    return InputError(message, source=f"--storage {address.shown}")
 
 
 def _reason(error: BaseException, address: Address) -> str:
     """The first line of what the database's driver said."""
-    while error.__cause__ is not None:
-        error = error.__cause__
-    return address.hide_in((str(error).splitlines() or [type(error).__name__])[0])
+    *_, last = _causes(error)
+    return address.hide_in((str(last).splitlines() or [type(last).__name__])[0])

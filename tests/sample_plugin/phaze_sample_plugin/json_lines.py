@@ -8,7 +8,7 @@ from pathlib import Path
 
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyStarted
-from phaze_opt.track.protocol import Delivery, DeliveryProgress, TrackerConfig
+from phaze_opt.track.protocol import Delivery, TrackerConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class JsonLinesSession(_Session):
             file.write(json.dumps({"event": type(event).__name__, **_summary(event)}) + "\n")
         self._num_events += 1
 
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+    def close(self) -> Delivery:
         """Everything is on disk already."""
         return Delivery(num_delivered=self._num_events)
 
@@ -95,7 +95,7 @@ class JsonLinesStudySession(_Session):
         self.directory.mkdir(parents=True, exist_ok=True)
         self.path.write_text("".join(f"{line}\n" for line in self._lines.values()), encoding="utf-8")
 
-    def close(self, on_progress: DeliveryProgress | None = None) -> Delivery:
+    def close(self) -> Delivery:
         """Everything is on disk already."""
         return Delivery(num_delivered=len(self._lines))
 
