@@ -12,7 +12,7 @@ from sample_files import NETWORK
 from phaze_opt.cli.output import PlainConsole
 from phaze_opt.report.table import Column, DrawnTable, TableContent, numbers
 
-COMMAND = [sys.executable, "-m", "phaze_opt.cli"]
+COMMAND = [sys.executable, "-m", "phaze_opt"]
 GRAPH = Path(__file__).parent / "two_matmuls.json"
 CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb=8,hbm_gb=17"
 WORK = ["--model", "tiny", "--devices", "8", "--global-batch", "16", "--no-range"]

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
@@ -228,7 +229,8 @@ def test_a_database_that_may_not_be_written_is_said_to_be_so(database: str, tmp_
         f"{database}&options=-c%20default_transaction_read_only%3Don",
     ):
         with pytest.raises(InputError, match="may not be written .*; give an address whose user may write"):
-            open_store(address).claim(DIGEST, POINT)
+            with closing(open_store(address)) as store:
+                store.claim(DIGEST, POINT)
 
 
 def test_a_database_that_is_restarted_ends_nothing(restart: Callable[[], None], database: str, tmp_path: Path) -> None:

@@ -50,7 +50,7 @@ class LayeredModel:
         experts: its experts.
         shardings: of each kind of layer over a tensor-parallel group.
         cut_of: the rule that cuts its chain.
-        selector: path of a weight that chooses by values alone, if there is any (`dependence.selecting_weight`).
+        selector: path of a weight that chooses by values alone, if there is any (`selecting_weight`).
     """
 
     model: TracedModel

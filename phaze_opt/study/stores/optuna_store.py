@@ -160,6 +160,9 @@ class Pulse:
                 # A heart that stops at the first database error would give up claims that are still worked on.
                 with suppress(StorageError):
                     self._insistence.do(partial(self._storage.record_heartbeat, trial_id), patience_s=0.0)
+        # Sessions are a thread's own: nothing else closes the connection of this one.
+        with suppress(StorageError):
+            self._insistence.do(self._storage.remove_session, patience_s=0.0)
 
 
 @dataclass(slots=True)
