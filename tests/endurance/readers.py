@@ -17,10 +17,11 @@ EVALUATE = f"evaluate --model tiny --arch tpu-v4 {JOB}"
 TINY = "--model tiny --devices 8 --global-batch 16 --space space.toml --no-tracking --no-range --json"
 CERTIFY = f"certify {TINY} --as phaze --tensor-parallel 1"
 ROBUST = f"{CERTIFY} --robust --robust-samples 0"
+FRONT = f"{CERTIFY} --objective throughput,tdp"
 CHECK = "certify --json --check DIR"
 SEARCH = f"search {TINY} --as phaze --trials 8"
 STUDY = "study run study.toml --no-tracking --json"
-PROOF, STUDIED = "phaze-opt-certificates/*", "phaze-opt-studies/*"
+PROOF, STUDIED, WORLDS = "phaze-opt-certificates/*", "phaze-opt-studies/*", "phaze-opt-certificates/robust/*"
 VALIDATE = "validate --json --data"
 PLAN = "--software megatron-core --model tiny --devices 8 --global-batch 16 --micro-batch 1 --json"
 COPIES = {
@@ -62,6 +63,7 @@ READERS = (
     Reader("machine", "texts", "machine.toml", Kind.TOML, f"evaluate --arch machine.toml {PLAN}"),
     Reader("network", "texts", "fabric.toml", Kind.TOML, f"{EVALUATE} --network fabric.toml"),
     Reader("space", "texts", "space.toml", Kind.TOML, "space --space space.toml"),
+    Reader("prices", "texts", "prices.toml", Kind.TOML, f"{EVALUATE} --prices prices.toml"),
     Reader("study file", "texts", "study.toml", Kind.TOML, STUDY),
     Reader("model", "texts", "config.json", Kind.JSON, EVALUATE.replace("tiny", "config.json")),
     Reader("traced model", "models", "traced-*.json", Kind.TRACED, EVALUATE.replace("tiny", "FILE")),
@@ -81,6 +83,9 @@ READERS = (
     Reader("proof's bounds", "proof", f"{PROOF}/journal/*.npz", Kind.ARRAYS, f"{CERTIFY} --resume"),
     Reader("worlds", "robust", f"{PROOF}*/pieces.jsonl", Kind.LINES, f"{ROBUST} --resume"),
     Reader("worlds' bounds", "robust", f"{PROOF}*/*.npz", Kind.ARRAYS, f"{ROBUST} --resume"),
+    Reader("front", "front", f"{PROOF}/certificate.json", Kind.JSON, CHECK),
+    Reader("front over worlds", "worlds", f"{WORLDS}/front.json", Kind.JSON, CHECK),
+    Reader("front of a world", "worlds", f"{WORLDS}/worlds/*/certificate.json", Kind.JSON, f"{CHECK}/../.."),
     Reader("trials", "search", "phaze-opt-runs/*/trials.jsonl", Kind.LINES, f"{SEARCH} --resume"),
     Reader("study's plan", "study", f"{STUDIED}/study.json", Kind.JSON, f"{STUDY} --resume"),
     Reader("study's report", "study", f"{STUDIED}/study.json", Kind.JSON, "report small --json"),
@@ -127,6 +132,8 @@ ORIGINS = {
     "models": make_models,
     "certificate": run_of(CERTIFY),
     "proof": run_of(CERTIFY, "phaze_opt.certify.prove:write_certificate"),
+    "front": run_of(FRONT),
+    "worlds": run_of(f"{FRONT} --robust --robust-samples 0"),
     "robust": run_of(ROBUST, "phaze_opt.certify.robust.analyse:write_plain"),
     "search": run_of(SEARCH),
     "study": run_of(STUDY),

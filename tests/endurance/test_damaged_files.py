@@ -22,7 +22,10 @@ from phaze_opt.record.journal import parse_line
 NUM_MUTANTS = int(os.environ.get("MUTANTS", "1"))
 FIRST_MUTANT = int(os.environ.get("FIRST_MUTANT", "0"))
 NUM_TRUNCATIONS = int(os.environ.get("TRUNCATIONS", "1"))
-ALIKE = ("worlds", "worlds' bounds", "study's references", "study's evaluations", "steps")
+ALIKE = (
+    "worlds", "worlds' bounds", "front", "front over worlds", "front of a world",
+    "study's references", "study's evaluations", "steps",
+)  # fmt: skip
 """Readers that `make test` leaves to `make test-slow`."""
 JOURNALS = {
     "search": ("phaze-opt-runs/*/trials.jsonl", f"{SEARCH} --resume"),
