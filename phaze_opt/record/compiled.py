@@ -15,9 +15,14 @@ from types import FunctionType
 from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
-from numba import njit
-from numba.core import caching
-from numba.core.dispatcher import Dispatcher
+
+from phaze_opt.record.worker_process import outside_working_folder
+
+with outside_working_folder():
+    from numba import njit
+    from numba.core import caching, config
+    from numba.core.dispatcher import Dispatcher
+config._config_fname = os.devnull  # numba looks for its settings in the working folder again whenever it compiles
 
 _LOGGER = logging.getLogger(__name__)
 """Hears of every kernel that is compiled, not of those that are found: whoever waits may be told."""
@@ -106,12 +111,7 @@ class _Stamped:
 
 
 class _Given(_Stamped, caching.UserProvidedCacheLocator):  # type: ignore[misc]
-    """NUMBA_CACHE_DIR; what numba reads in a file of the working folder names no folder of code."""
-
-    @classmethod
-    def from_function(cls, py_func: FunctionType, py_file: str) -> Any:
-        """Numba's own locator, where its user names a folder."""
-        return super().from_function(py_func, py_file) if "NUMBA_CACHE_DIR" in os.environ else None
+    """NUMBA_CACHE_DIR."""
 
 
 class _InTree(_Stamped, caching.InTreeCacheLocator):  # type: ignore[misc]

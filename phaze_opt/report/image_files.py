@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, final
 import numpy as np
 
 from phaze_opt.record.printable import printable
+from phaze_opt.record.worker_process import outside_working_folder
 from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR
 
 if TYPE_CHECKING:
@@ -96,11 +97,14 @@ def render_drawing(name: str, figure: Figure) -> str:
 def _settings(name: str) -> Iterator[None]:
     """Letters stay letters in SVG, equal figures give equal files, and names within drawings of a page differ.
 
-    Letters that the font of pictures has not are boxes in them, of which nobody is warned.
+    Letters that the font of pictures has not are boxes in them, of which nobody is warned. The user's own settings of
+    matplotlib change nothing.
     """
-    from matplotlib import rc_context
+    with outside_working_folder():
+        from matplotlib import rc_context, style
 
-    with rc_context({**SETTINGS, "svg.hashsalt": name}), warnings.catch_warnings():
+    own = {**SETTINGS, "svg.hashsalt": name}
+    with style.context("default", after_reset=True), rc_context(own), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
 

@@ -35,8 +35,8 @@ def _run(folder: Path, *, factor: int = 0, code: str = "2.0", main: str = MAIN) 
 
 
 def test_compiled_code_is_kept_and_in_no_folder_that_a_file_names(tmp_path: Path) -> None:
-    """Numba reads settings in the working folder; a folder of compiled code that they name would run it."""
-    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path / 'theirs'}\n")
+    """Numba reads settings in the working folder: a folder of compiled code that they name would run it."""
+    (tmp_path / ".numba_config.yaml").write_text(f"cache_dir: {tmp_path / 'theirs'}\ndisable_jit: 1\n")
     assert _run(tmp_path) == ["12.0", "0"]
     assert _run(tmp_path) == ["12.0", "1"]
     assert not (tmp_path / "theirs").exists()

@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import operator
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 
 import plotly.graph_objects as go
 import pytest
+from child_process import run_python
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
@@ -294,3 +296,22 @@ def test_bars_of_a_drawing_are_as_long_as_what_they_show(result, references) -> 
     assert len(ends) == len(widths)
     scale = sum(end - begin for begin, end in ends) / sum(widths)
     assert [end - begin for begin, end in ends] == pytest.approx([scale * width for width in widths], abs=0.01)
+
+
+def test_settings_of_the_working_folder_and_of_a_user_change_no_picture(tmp_path):
+    """Some of matplotlib's start other programs."""
+    draw = (
+        "import plotly.graph_objects as go; from phaze_opt.report.image_files import render_images; "
+        "import hashlib; files = render_images('one', go.Figure(go.Scatter(x=[1, 2], y=[3, 4])), ''); "
+        "print([hashlib.sha256(each).hexdigest() for each in files.values()])"
+    )
+    drawn = []
+    for text in ("", "text.usetex: True\naxes.facecolor: red\n"):
+        (tmp_path / "matplotlibrc").write_text(text)
+        home = tmp_path / "home" / "matplotlib"
+        home.mkdir(parents=True, exist_ok=True)
+        (home / "matplotlibrc").write_text(text.replace("text.usetex: True", ""))
+        environment = {**os.environ, "MPLCONFIGDIR": str(home)}
+        drawn.append(run_python("-c", draw, cwd=tmp_path, env=environment, check=True).stdout)
+    assert drawn[0] == drawn[1]
+    assert "[]" not in drawn[0]
