@@ -16,7 +16,7 @@ from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 
-from phaze_opt.record.worker_process import outside_working_folder
+from phaze_opt.record.input_files import outside_working_folder
 
 with outside_working_folder():
     from numba import njit

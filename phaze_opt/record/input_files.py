@@ -6,7 +6,8 @@ import reprlib
 import select
 import stat
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -276,3 +277,15 @@ class Bounds:
 def counts(most: int) -> Bounds:
     """Bounds of a whole number without a unit, from 1 on."""
     return Bounds("", 1, most, is_whole=True)
+
+
+@contextmanager
+def outside_working_folder() -> Iterator[None]:
+    """Import a library here, and it reads neither ``matplotlibrc`` nor ``.numba_config.yaml`` of the working folder."""
+    try:
+        Path.cwd()
+    except FileNotFoundError:  # a folder that was deleted holds none, and there is no way back to it
+        yield
+        return
+    with chdir(Path(__file__).parent):
+        yield

@@ -1,4 +1,4 @@
-"""Manners of processes: workers are deaf to Ctrl-C and outlive no parent, and none heeds what lies in its folder."""
+"""Manners of worker processes: deaf to Ctrl-C, ending in order when told, never outliving their parent."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ import signal
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, chdir, contextmanager
+from contextlib import ExitStack, contextmanager
 from multiprocessing import connection, resource_tracker
 from multiprocessing.util import Finalize
-from pathlib import Path
 
 from phaze_opt import OBJECTS_PER_COLLECTION
 from phaze_opt.record.interrupts import WorkerToldToEndError, send_again
@@ -23,18 +22,6 @@ FIRST_AT_EXIT = 1000
 
 CHILD_ENVIRONMENT = {"PYTHONSAFEPATH": "1"}
 """Of every process that this one starts: Python looks for no module in the folder that it runs in."""
-
-
-@contextmanager
-def outside_working_folder() -> Iterator[None]:
-    """Import a library here, and it reads neither ``matplotlibrc`` nor ``.numba_config.yaml`` of the working folder."""
-    try:
-        Path.cwd()
-    except FileNotFoundError:  # a folder that was deleted holds none, and there is no way back to it
-        yield
-        return
-    with chdir(Path(__file__).parent):
-        yield
 
 
 @contextmanager

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, final
 
 import numpy as np
 
+from phaze_opt.record.input_files import outside_working_folder
 from phaze_opt.record.printable import printable
-from phaze_opt.record.worker_process import outside_working_folder
 from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR
 
 if TYPE_CHECKING:
