@@ -288,10 +288,13 @@ def point_columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]
     Raises:
         InputError: the table is missing or broken.
     """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        with (directory / POINTS_FILE).open("rb") as file:  # of a path with a colon pyarrow makes an address
+        # Of a path with a colon pyarrow makes an address. Its threads may let go of a file of Python's as the process
+        # ends, which aborts it: the file is the library's own.
+        with pa.OSFile(str(directory / POINTS_FILE)) as file:
             table = pq.read_table(file, columns=list(names))
         return [table.column(name).to_numpy() for name in names]
     except (OSError, ValueError, KeyError) as error:

@@ -25,7 +25,7 @@ from phaze_opt.objective.scenario_options import (
     declared,
     same,
 )
-from phaze_opt.record.input_files import shorten
+from phaze_opt.record.input_files import comma_advice, shorten
 from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
@@ -363,7 +363,7 @@ def number(known: Declaration) -> Callable[[str | float], float]:
             rule = _broken_rule(known.kind, value)
             if not rule:
                 return value
-        message = f"{shorten(str(text))} must be {rule}"
+        message = f"{shorten(str(text))} must be {rule}{comma_advice(text)}"
         raise InputError(message, source=known.flag)
 
     return parse

@@ -50,7 +50,7 @@ def read_onnx(path: Path) -> TracedModel:
         name=(text_of(proto.graph.name) or path.stem)[:200],
         producer={"onnx": ONNX.version(onnx), **_producer(proto)},
         symbols={BATCH: 1},
-        notes=tuple(_notes(proto)),
+        notes=tuple(_notes(proto, own)),
     )
 
 
@@ -110,7 +110,9 @@ def _name_states(proto: Any) -> None:
             node.output[0] = f"states of {node.name or node.output[-1]}"
 
 
-def _notes(proto: Any) -> Iterator[str]:
+def _notes(proto: Any, own: int) -> Iterator[str]:
+    if own:
+        yield f"the file holds sizes alone: the first axis of its inputs, {own:,}, is read as the micro-batch"
     kinds = {node.op_type for node in proto.graph.node}
     if "Conv" in kinds and not kinds & NORMS:
         yield (

@@ -65,7 +65,10 @@ def infer_shapes(model: Any, onnx: Any, *, at_export: GraphShapes | None) -> Gra
         found.types[tensor.name] = onnx.helper.make_tensor_type_proto(tensor.data_type, tensor.dims)
         _hold(found, tensor.name, tensor, onnx)
     for value in model.graph.input:
-        found.types.setdefault(value.name, value.type)
+        if value.name not in found.types:
+            # A copy: the same input gets other sizes at the next micro-batch.
+            found.types[value.name] = onnx.TypeProto()
+            found.types[value.name].CopyFrom(value.type)
     versions = {each.domain: each.version for each in model.opset_import}
     for node in model.graph.node:
         if not node.output or not node.output[0]:

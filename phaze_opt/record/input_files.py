@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 import reprlib
 import select
 import stat
@@ -22,6 +23,7 @@ PIPE_WAIT_S = 60.0
 """How long the next bytes of a pipe are waited for."""
 _HANDED_OVER = ("/dev/", "/proc/")
 """Where the pipes of a process have their names."""
+_COMMAS = re.compile(r"[+-]?\d+(,\d+)+", re.ASCII)
 _MAX_PATH_CHARACTERS = 300
 _MAX_KEY_CHARACTERS = 40
 _MAX_VALUE_CHARACTERS = 60
@@ -206,6 +208,11 @@ def shorten(value: object) -> str:
     except ValueError:  # an integer too long to print
         return "a number too large"
     return text if len(text) <= _MAX_VALUE_CHARACTERS else f"{text[: _MAX_VALUE_CHARACTERS - 3]}..."
+
+
+def comma_advice(text: object) -> str:
+    """Words on decimals for a number that is spelled with commas; empty for other texts."""
+    return "; decimals have a point and no comma" if _COMMAS.fullmatch(str(text).strip()) else ""
 
 
 def is_number(value: object) -> TypeGuard[int | float]:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
-from phaze_opt.record.input_files import is_directory, read_text_file, shorten_path
+from phaze_opt.record.input_files import comma_advice, is_directory, read_text_file, shorten_path
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.validation.matching_set import guess_like, guess_schema, like_software
 from phaze_opt.validation.measured_row import Row, shown
@@ -288,7 +288,8 @@ def _is_known(file: Path) -> bool:
 
 
 def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
-    """Records with the line each begins on; blank lines are passed over."""
+    """Records with the line each begins on; blank lines, and empty fields behind the last name, are passed over."""
+    width = 0
     reader = csv.reader(io.StringIO(text, newline=""), strict=True)
     while True:
         line = reader.line_num + 1
@@ -302,8 +303,12 @@ def _records(text: str, *, source: str) -> Iterator[tuple[int, list[str]]]:
         if len(fields) > MAX_COLUMNS:
             message = f"has {len(fields):,} columns; at most {MAX_COLUMNS:,} may be: leave out those that nothing reads"
             raise InputError(message, source=source, line=line)
-        if any(field.strip() for field in fields):
-            yield line, [field.strip() for field in fields]
+        texts = [field.strip() for field in fields]
+        if any(texts):
+            width = width or max(place for place, text in enumerate(texts, 1) if text)
+            while len(texts) > width and not texts[-1]:
+                texts.pop()
+            yield line, texts
 
 
 def _header_fault(header: Sequence[str], schema: Schema) -> str:
@@ -353,7 +358,7 @@ def _fault(text: str, column: MeasuredColumn, may_lack: bool) -> str:
         return "" if is_known else f"value '{shown(text)}' is unknown; known: {', '.join(column.words)}"
     value = float(text) if _NUMBER.fullmatch(text) else math.nan
     if not math.isfinite(value):
-        return f"value '{shown(text)}' is no finite number; it must be {column.type.value}"
+        return f"value '{shown(text)}' is no finite number; it must be {column.type.value}{comma_advice(text)}"
     if not _is_fine(value, column.type):
         return f"value '{shown(text)}' must be {column.type.value}"
     if value and not SMALLEST <= value <= column.most:

@@ -20,6 +20,7 @@ from phaze_opt.workload.training import TrainingSpec
 pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("ignore")]
 
 MUTANTS = 200
+VIEWS = {"rows": (32, 64), "samples": (2, 16, 8)}
 
 
 @pytest.fixture
@@ -57,13 +58,14 @@ def test_a_network_of_images_is_recorded_with_its_loss(saved, batch):
     assert model.steps[3].inputs[6] == 8
     assert sum(tensor.role is TracedRole.BUFFER for tensor in model.tensors) == 2
     assert num_parameters(model) == 3 * 9 * 8 + 2 * 8 + 9 * 8 + 8 + 8 * 10 + 10
-    assert model.notes == ()
+    said = f"the first axis of its inputs, {batch}, is read as the micro-batch"
+    assert [note.endswith(said) for note in model.notes] == [True] * (batch != "N")
 
 
 def test_convolutions_without_norms_are_said_to_be_folded(saved):
     from onnx_models import small_cnn
 
-    (note,) = read_onnx(saved(small_cnn(has_norms=False))).notes
+    (note,) = read_onnx(saved(small_cnn(has_norms=False, batch="N"))).notes
     assert "batch norms are folded" in note
 
 
@@ -85,7 +87,7 @@ def test_the_command_writes_what_is_read_again(saved, tmp_path, capsys):
     file, out = saved(small_cnn(has_norms=False)), tmp_path / "out.json"
     answer = run_json(["extract", "--onnx", str(file), "--out", str(out), "--json"], capsys)
     assert answer["parameters"] == num_parameters(read_traced_model(out)) == 386
-    assert len(answer["notes"]) == 1
+    assert len(answer["notes"]) == 2
 
 
 def test_control_flow_and_models_without_scores_are_refused(saved, tmp_path, capsys):
@@ -134,6 +136,23 @@ def forward_macs(model, **sizes):
     workload = TracedWorkload("m", traced_model_text(model))
     graph = build_model_graph(workload, TrainingSpec(sizes.get("batch", 1), 1, 8), tensor_parallel=1)
     return sum(each.macs for kind in graph.chain for each in graph.layers[kind].forward.operators)
+
+
+def test_a_view_of_the_input_itself_that_holds_the_micro_batch_is_read(saved):
+    from onnx import TensorProto, helper
+    from onnx_models import _weight
+
+    sizes = [helper.make_tensor(name, TensorProto.INT64, [len(dims)], dims) for name, dims in VIEWS.items()]
+    nodes = [
+        helper.make_node("Reshape", ["x", "rows"], ["r"]),
+        helper.make_node("MatMul", ["r", "w"], ["m"]),
+        helper.make_node("Reshape", ["m", "samples"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 16, 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph(nodes, "rows", [x], [y], [_weight("w", 64, 8), *sizes])
+    model = read_onnx(saved(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)])))
+    assert [forward_macs(model, batch=each) for each in (1, 3)] == [16 * 64 * 8, 3 * 16 * 64 * 8]
 
 
 @pytest.mark.parametrize("directions", [1, 2])

@@ -62,11 +62,13 @@ def test_line_numbers_count_lines_within_quotes_and_blank_lines(tmp_path):
     assert fault(tmp_path, text).startswith(":6: column 'latency_us'")
 
 
-def test_byte_order_mark_and_line_ends_do_not_matter(tmp_path):
+def test_byte_order_mark_line_ends_and_commas_behind_the_last_column_do_not_matter(tmp_path):
     text = f"{HEADER}\n{GOOD}\n"
     plain = read_dataset(write(tmp_path, text))
     windows = read_dataset(write(tmp_path, b"\xef\xbb\xbf" + text.replace("\n", "\r\n").encode()))
     old = read_dataset(write(tmp_path, text.replace("\n", "\r").encode()))
+    trailing = read_dataset(write(tmp_path, text.replace("\n", ",,\n")))
+    assert [dict(row.values) for row in plain.rows] == [dict(row.values) for row in trailing.rows]
     assert [dict(row.values) for row in plain.rows] == [dict(row.values) for row in windows.rows]
     assert [dict(row.values) for row in plain.rows] == [dict(row.values) for row in old.rows]
 
