@@ -106,11 +106,12 @@ def score_measurements(
         datasets = measurements.with_own_software(datasets, fitted, is_calibrated=constants is not None)
         measurements.say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
         own, _ = read_datasets(None)
+        like = {name for dataset in datasets for name in dataset.likes}
         return score_models(
             datasets,
             load_families(),
             fitted,
-            baselines=fit_baselines(own),
+            baselines=fit_baselines([each for each in own if each.name in like]),
             on_progress=lambda name: tell(f"predicting {name}"),
         )
 

@@ -15,7 +15,6 @@ PLAN = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence
 PLACED, ALONE = ["--as", "phaze"], ["--no-range"]
 SMALL = {
     "evaluate": ["evaluate", *TASK, *FEW[:2], "--micro-batch", "4", "--arch", "tpu-v4"],
-    "evaluate-placed": ["evaluate", *TASK, *PLACED, *ALONE, "--arch", "tpu-v4"],
     "evaluate-real": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
     "search": ["search", *TASK, *FEW, *QUIET, *ALONE, "--software", "megatron-core", "--trials", "4"],
     "search-placed": ["search", *TASK, *QUIET, *PLACED, *ALONE, *FEW[:2], "--trials", "4"],

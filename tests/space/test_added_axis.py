@@ -26,7 +26,7 @@ STUDY = """
 name = "more"
 objective = "throughput"
 workloads = ["tiny"]
-strategies = ["random", "digamma", "wham"]
+strategies = ["digamma"]
 seeds = 1
 budget = { evaluations = 4 }
 
