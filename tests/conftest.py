@@ -2,8 +2,9 @@
 
 What is collected stays until the end, so the garbage collector looks at it neither while it grows nor later.
 
-Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`. `long_tests.txt` lists
-the tests that `make check` leaves to `make test`; `make durations` writes it anew. EXAMPLES=20 draws 20 times as many as a test states.
+Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`; EXAMPLES=20 draws
+twenty times as many as a test states. `long_tests.txt` lists the tests that `make check` leaves to `make test`;
+`make durations` writes it anew.
 Tests of stores share a PostgreSQL.
 """
 
