@@ -176,9 +176,10 @@ def test_the_middle_says_whose_launcher_refuses_the_plan(capsys):
     job = ["evaluate", "--model", "llama-3-8b", "--arch", "h100", "--devices", "16", "--global-batch", "16"]
     job += ["--tensor-parallel", "16", "--zero", "3", "--no-range", "--software", "somebodys"]
     note = next(each for each in run_json(job, capsys)["notes"] if each["key"] == "software")["sentence"]
-    middle, _, left = note.partition("; left out: ")
-    assert left.startswith("torchtitan takes key value heads in multiples of 16 ")
-    assert "torchtitan" not in middle.partition("priced as")[2]
+    middle, *left = note.split("; left out: ")
+    assert [each.split(" takes ")[0] for each in left] == ["fms-fsdp", "torchtitan"]
+    assert left[1].startswith("torchtitan takes key value heads in multiples of 16 ")
+    assert not {"fms-fsdp", "torchtitan"} & set(middle.partition("priced as")[2].split())
 
 
 def test_only_a_rule_of_a_launcher_leaves_software_out(monkeypatch):

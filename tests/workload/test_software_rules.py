@@ -41,7 +41,7 @@ def test_rules_speak_of_known_sizes_and_name_their_source(software):
 
 def test_ideal_software_and_those_without_a_launcher_of_their_own_ask_nothing():
     assert IDEAL_STACK.rules == ()
-    assert all(admits(name, 4097, tensor=8) for name in ("ideal", "maxtext", "llm-foundry", "fms-fsdp", "pax"))
+    assert all(admits(name, 4097, tensor=8) for name in ("ideal", "maxtext", "llm-foundry", "pax"))
     assert STACKS["megatron-bridge"].rules == STACKS["megatron-core"].rules != ()
 
 
@@ -85,6 +85,11 @@ def test_key_value_heads_are_copied_by_some_software_alone():
         ("nanotron", {"zero": 3}, False),
         ("nanotron", {"zero": 1}, True),
         ("torchtitan", {"pipeline": 4, "interleave": 2, "zero": 2}, True),
+        ("fms-fsdp", {"tensor": 2}, False),
+        ("fms-fsdp", {"pipeline": 2}, False),
+        ("fms-fsdp", {"context": 2}, False),
+        ("fms-fsdp", {"zero": 3, "data": 8}, True),
+        ("llm-foundry-h100", {"pipeline": 4, "zero": 3}, True),
     ],
 )
 def test_launchers_limit_pipelines_and_shards_of_state(software, degrees, is_admitted):
