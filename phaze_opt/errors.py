@@ -2,6 +2,7 @@
 
 PhazeOptError
 ├── InputError           something the user gave is wrong (exit code 2)
+│   ├── RefusedPlanError rules of a software's launcher leave no plan
 │   └── CertificateError a certificate does not prove what it claims
 ├── PluginError          a requested plug-in is unknown or fails to load (exit code 2)
 │   └── PluginFaultError code of a plug-in raised an error, which is the cause
@@ -61,6 +62,10 @@ class InputError(PhazeOptError):
         self.source = source
         self.line = line
         self.key = key
+
+
+class RefusedPlanError(InputError):
+    """Rules of a software's launcher leave no plan of what was asked for; other software may have one."""
 
 
 class CertificateError(InputError):

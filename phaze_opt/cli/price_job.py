@@ -11,7 +11,7 @@ from phaze_opt.cli.output import working
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.stacks import find_software, list_stacks
 from phaze_opt.cost.suited_software import middle_place, software_of_any_module, software_of_machine, suited_software
-from phaze_opt.errors import InputError
+from phaze_opt.errors import InputError, RefusedPlanError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
@@ -234,14 +234,14 @@ def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     Of the plans to run under each software that one is answered which is to run of their middles. A plan that is given
     whole has the middle that `validate` gives its row.
     """
-    answers = _answers(replace(request, is_one_of_several=True), suited)
+    answers, refused = _answers(replace(request, is_one_of_several=True), suited)
     best = {
         name: each.plans.chosen.plan
         for name, each in answers.items()
         if each.plans is not None and each.evaluation.is_feasible
     }
     if not best:
-        return _middle_of(answers, tuple(answers), request)
+        return _middle_of(answers, refused, request)
     middles = sorted(
         (_middle_price(plan, answers, request) for plan in dict.fromkeys(best.values())),
         key=lambda each: (each.ranked.time.seconds, str(each.ranked.plan)),
@@ -251,33 +251,38 @@ def _middle(request: EvaluateRequest, suited: Sequence[str]) -> PricedJob:
     plan, chosen = middle.ranked.plan, middle.software
     if best.get(chosen) != plan:
         answers[chosen] = _price(_pinned(request, plan, chosen))
-    return _with_middle(answers[chosen], middle.rates, chosen, request)
+    return _with_middle(answers[chosen], middle.rates, chosen, {**refused, **middle.refused}, request)
 
 
-def _answers(request: EvaluateRequest, suited: Sequence[str]) -> dict[str, PricedJob]:
-    """The job under each software whose launcher takes it.
+def _answers(request: EvaluateRequest, suited: Sequence[str]) -> tuple[dict[str, PricedJob], dict[str, str]]:
+    """The job under each software whose launcher takes it, and what the launchers of the others say.
 
     Raises:
-        InputError: none does.
+        RefusedPlanError: none does.
+        InputError: what was asked is at fault under any software.
     """
-    answers, refused = {}, None
+    answers, refused = {}, {}
     for name in suited:
         try:
             answers[name] = _price(replace(request, scenario=replace(request.scenario, software=name)))
-        except InputError as error:
-            refused = error
-    if refused is not None and not answers:
-        raise refused
-    return answers
+        except RefusedPlanError as error:
+            refused[name] = error
+    if not answers:
+        raise next(reversed(refused.values()))
+    return answers, {name: str(error) for name, error in refused.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class _MiddlePrice:
-    """A plan under the software in the middle of those that suit it, and samples/s under each of these."""
+    """A plan under the software in the middle of those that suit it, and samples/s under each of these.
+
+    ``refused`` is what launchers of others say that suit too.
+    """
 
     software: str
     ranked: RankedPlan
     rates: Mapping[str, float]
+    refused: Mapping[str, str]
 
 
 def _middle_price(plan: ParallelPlan, answers: Mapping[str, PricedJob], request: EvaluateRequest) -> _MiddlePrice:
@@ -288,19 +293,23 @@ def _middle_price(plan: ParallelPlan, answers: Mapping[str, PricedJob], request:
     first = next(each.plans.job for each in answers.values() if each.plans is not None)
     length = first.training.sequence_length
     found: dict[str, RankedPlan] = {}
+    refused: dict[str, str] = {}
     names = [name for name in suited_software(plan, request.device, sequence_length=length) if name in answers]
     for name in answers:
         plans = answers[name].plans
         if plans is None:
             continue
         job, sizes = plans.job, launch_sizes(plans.job.model, plans.job.training, plan)
+        told = refusals(name, job.machine.stack.rules, sizes)
         ranked = rank_plans(job.model, job.training, [plan], machine=job.machine).ranked
-        if len(ranked) and not refusals(name, job.machine.stack.rules, sizes):
+        if told and name in names:
+            refused[name] = told[0]
+        if len(ranked) and not told:
             found[name] = ranked[0]
     own = [name for name in names if name in found] or list(found)
     chosen = own[middle_place([float(found[name].time.seconds) for name in own])]
     rates = {name: request.scenario.global_batch / float(found[name].time.seconds) for name in own}
-    return _MiddlePrice(chosen, found[chosen], rates)
+    return _MiddlePrice(chosen, found[chosen], rates, refused)
 
 
 def _pinned(request: EvaluateRequest, plan: ParallelPlan, software: str) -> EvaluateRequest:
@@ -324,16 +333,18 @@ def _pinned(request: EvaluateRequest, plan: ParallelPlan, software: str) -> Eval
     return replace(request, scenario=scenario, micro_batch=str(plan.micro_batch), is_one_of_several=True)
 
 
-def _middle_of(answers: Mapping[str, PricedJob], names: Sequence[str], request: EvaluateRequest) -> PricedJob:
+def _middle_of(answers: Mapping[str, PricedJob], refused: Mapping[str, str], request: EvaluateRequest) -> PricedJob:
     """The answer in the middle of several: of several models, whose plans differ, or where nothing fits."""
-    rates = {name: answers[name].evaluation.throughput_samples_per_s for name in names}
+    rates = {name: answer.evaluation.throughput_samples_per_s for name, answer in answers.items()}
     slowness = [-rate for rate in rates.values()]
-    chosen = names[middle_place(slowness)]
-    return _with_middle(answers[chosen], rates, chosen, request)
+    chosen = tuple(answers)[middle_place(slowness)]
+    return _with_middle(answers[chosen], rates, chosen, refused, request)
 
 
-def _with_middle(answer: PricedJob, rates: Mapping[str, float], chosen: str, request: EvaluateRequest) -> PricedJob:
-    """An answer with the sentence that says which software it is the middle of."""
+def _with_middle(
+    answer: PricedJob, rates: Mapping[str, float], chosen: str, refused: Mapping[str, str], request: EvaluateRequest
+) -> PricedJob:
+    """An answer with the sentence that says which software it is the middle of, and whose launchers refuse the plan."""
     order, name = sorted(rates, key=lambda each: (rates[each], each)), request.scenario.software or ""
     low, high = order[0], order[-1]
     sentence = (
@@ -341,6 +352,7 @@ def _with_middle(answer: PricedJob, rates: Mapping[str, float], chosen: str, req
         f"the middle of {len(rates)} that suit {answer.setting.machine} ({rates[low]:,.3g} samples/s with "
         f"{low} to {rates[high]:,.3g} with {high})"
     )
+    sentence = "; ".join([sentence, *(f"left out: {refused[name]}" for name in sorted(refused))])
     setting = replace(answer.setting, notes=(sentence, *answer.setting.notes))
     return replace(answer, setting=setting, notes=(Note("software", sentence), *answer.notes))
 

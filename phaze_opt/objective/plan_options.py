@@ -9,7 +9,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from phaze_opt.cost.stacks import no_option
-from phaze_opt.errors import InputError
+from phaze_opt.errors import InputError, RefusedPlanError
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_space import NoPlan
 from phaze_opt.plugins import PluginGroup, check_installed
@@ -103,7 +103,8 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...], model
 
 def no_plan_fault(found: NoPlan) -> InputError:
     """That options leave no plan, at the option that is at fault where one is."""
-    return InputError(found.sentence, source=PLAN_FLAGS.get(found.field))
+    kind = RefusedPlanError if found.is_refused else InputError
+    return kind(found.sentence, source=PLAN_FLAGS.get(found.field))
 
 
 def given_stages(options: ScenarioOptions) -> tuple[tuple[int, ...], tuple[Recompute, ...]]:

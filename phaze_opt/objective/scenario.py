@@ -355,6 +355,11 @@ def _refuse_plan_options(options: ScenarioOptions, *, asked_by: str) -> None:
             raise InputError(message, source=known[name].flag)
 
 
+def package_stack(stack: TrainingStack) -> TrainingStack | None:
+    """The package's software of a stack's name, run with the stack's options; None where it has none of the name."""
+    return load_stack(stack.name, load_fitted(), stack.options) if stack.name in list_stacks() else None
+
+
 def named_stack(
     options: ScenarioOptions,
     name: str,

@@ -365,10 +365,12 @@ class NoPlan:
     Attributes:
         sentence: what hinders the smallest one.
         field: of `PlanChoices` that is at fault; empty where it is not one alone.
+        is_refused: whether rules of the launcher alone are in the way.
     """
 
     sentence: str
     field: str = ""
+    is_refused: bool = False
 
 
 def explain_no_plan(
@@ -383,16 +385,18 @@ def explain_no_plan(
     faulty = given_obstacle(model, choices) if choices.blocks else None
     if faulty:
         return NoPlan(faulty, "blocks")
-    resolved = _resolved(choices, model)
+    near = replace(choices, has_near_cuts=True)
     try:
-        return NoPlan(_explain(model, training, num_devices, resolved, stack))
+        free = list_plans(model, training, num_devices=num_devices, choices=near)
+        told = refusals(stack.name, stack.rules, launch_sizes(model, training, free.plan(0))) if len(free) else ()
+        if told:
+            return NoPlan(told[0], is_refused=True)
+        return NoPlan(_explain(model, training, num_devices, _resolved(choices, model)))
     except InputError as error:
         return NoPlan(str(error).removeprefix(f"'{error.key}': "), error.key or "")
 
 
-def _explain(
-    model: Workload, training: TrainingSpec, num_devices: int, choices: PlanChoices, stack: TrainingStack
-) -> str:
+def _explain(model: Workload, training: TrainingSpec, num_devices: int, choices: PlanChoices) -> str:
     """The sentence, where no stages are given or they are the model's.
 
     Raises:
@@ -421,7 +425,7 @@ def _explain(
     least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
     is_split = choices.is_sequence_parallel and tensor > 1
     plan = ParallelPlan(tensor, pipeline, replicas, context, **least, blocks=choices.blocks)
-    obstacle = plan_obstacle(model, training, replace(plan, is_sequence_parallel=is_split), stack)
+    obstacle = plan_obstacle(model, training, replace(plan, is_sequence_parallel=is_split))
     if obstacle == _uneven_batch(training.global_batch, plan.data, plan.micro_batch):
         # Larger tensor and context degrees leave fewer replicas, whose multiples lie closer together.
         sizes = product(choices.tensor, choices.context)

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -83,48 +83,55 @@ DEGREES = ("tensor", "pipeline", "data", "context", "expert", "interleave", "mic
 
 @dataclass(frozen=True, slots=True)
 class LaunchRule:
-    """A size is a multiple of a product, or at least that.
+    """A size is a multiple of a product, or at least that, or at most that; rules that ask the same are equal.
 
     Attributes:
         size: what the rule is about, one of `launch_sizes`.
-        of: whose product, and that of ``times``, it is a multiple of.
+        of: whose product, and that of ``times``, it is a multiple of; sizes of 0 count as 1.
         source: where the software says so, and how.
         times: a factor.
-        is_least: the size is at least the product, not a multiple.
+        is_least, is_most: the size is at least the product, or at most, not a multiple.
         when: where these are above 1 alone does the rule hold.
+        give: the remedy, mostly an option. A size in braces stands for its nearest values that keep the rule.
     """
 
     size: str
     of: tuple[str, ...]
-    source: str
+    source: str = field(compare=False)
     times: int = 1
     is_least: bool = False
     when: tuple[str, ...] = ()
+    is_most: Annotated[bool, later(False)] = False
+    give: Annotated[str, later("")] = field(default="", compare=False)
 
     def is_broken(self, sizes: Mapping[str, Any]) -> Any:
         """Whether a plan, or each of many, breaks it, by `launch_sizes`."""
         size, product = sizes[self.size], self._product(sizes)
-        is_broken = size < product if self.is_least else size % product > 0
+        is_broken = size > product if self.is_most else size < product if self.is_least else size % product > 0
         return is_broken * math.prod(sizes[name] > 1 for name in self.when) > 0
 
     def says(self, software: str, sizes: Mapping[str, int]) -> str:
-        """The rule that one plan breaks, and the nearest values that keep it."""
-        size, product = sizes[self.size], self._product(sizes)
+        """The rule that one plan breaks, and what to give instead."""
         names = [f"{name.replace('_', ' ')} {sizes[name]}" for name in self.of]
         factors = " x ".join([str(self.times)] * (self.times > 1) + names)
-        wanted = "of at least" if self.is_least else "in multiples of"
-        below = size // product * product
-        fits = [product] if self.is_least else [each for each in (below, below + product) if each]
-        given = " or ".join(map(str, fits))
-        if self.size == "key_value_heads":
-            given = f"{self.of[-1]} {max(each for each in range(1, size + 1) if size % (self.times * each) == 0)}"
+        wanted = "of at most" if self.is_most else "of at least" if self.is_least else "in multiples of"
+        product = f"{self._product(sizes)} ({factors})" if self.of else str(self.times)
+        varied = self.give.partition("{")[2].partition("}")[0]
+        kept = " or ".join(map(str, self._kept(varied, sizes))) if varied else ""
         return (
-            f"{software} takes {self.size.replace('_', ' ')} {wanted} {product} ({factors}), not {size}; give {given} "
-            f"({self.source})"
+            f"{software} takes {self.size.replace('_', ' ')} {wanted} {product}, not {sizes[self.size]}; give "
+            f"{self.give.replace(f'{{{varied}}}', kept)} ({self.source})"
         )
 
+    def _kept(self, name: str, sizes: Mapping[str, int]) -> list[int]:
+        """The nearest values of a size, below and above the plan's, that keep the rule."""
+        value, reach = sizes[name], max(sizes[self.size], self._product(sizes))
+        ways = range(value - 1, max(value - reach - 1, 0), -1), range(value + 1, value + reach + 1)
+        kept = [next((each for each in way if not self.is_broken({**sizes, name: each})), 0) for way in ways]
+        return [each for each in kept if each]
+
     def _product(self, sizes: Mapping[str, Any]) -> Any:
-        return self.times * math.prod(sizes[name] for name in self.of)
+        return self.times * math.prod(sizes[name] + (sizes[name] == 0) for name in self.of)
 
 
 @dataclass(frozen=True, slots=True)

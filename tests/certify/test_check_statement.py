@@ -8,12 +8,15 @@ from small_problems import small_scenario, small_space
 from phaze_opt.certify.certificate import Certificate, CertificateProvenance, Claim
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
+from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.objective.goals import Goal
 from phaze_opt.space.known_spaces import die_space, phaze_space
 from phaze_opt.units import GIBI
 from phaze_opt.workload.config import load_model
+from phaze_opt.workload.software import LaunchRule
 
 CONSTANTS = load_constants()
 BERT = load_model("bert-large")
@@ -60,6 +63,25 @@ DOCTORED = {
 
 def test_what_differs_from_the_packages_own_under_a_known_name_is_told(snapshot):
     assert {what: find_differences(certificate(**changes), CONSTANTS) for what, changes in DOCTORED.items()} == snapshot
+
+
+@pytest.mark.parametrize("software", list_stacks())
+def test_software_that_is_not_the_packages_of_that_name_is_told(software):
+    """One rule less (any that leaves plans out makes an optimum small), one figure, the name, and nothing."""
+    stack = load_stack(software, load_fitted())
+    assert not differences(stack=stack)
+    head = f"Software {software} differs from the package's of that name in "
+    assert differences(stack=replace(stack, vector_efficiency=0.123)) == f"{head}vector efficiency."
+    rule = LaunchRule("interleave", (), "a.py: x", is_most=True)
+    assert differences(stack=replace(stack, rules=(*stack.rules, rule))) == f"{head}rules."
+    if stack.rules:
+        assert differences(stack=replace(stack, rules=stack.rules[1:])) == f"{head}rules."
+    assert "Software ours is none of the package's" in differences(stack=replace(stack, name="ours"))
+
+
+def test_options_of_runs_are_the_packages_own():
+    assert not differences(stack=load_stack("torchtitan", load_fitted(), ["compile"]))
+    assert "in fusion" in differences(stack=replace(load_stack("ideal", load_fitted()), options=("compile",)))
 
 
 @pytest.mark.parametrize("name", NAMES)

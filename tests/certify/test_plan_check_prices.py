@@ -22,9 +22,10 @@ from phaze_opt.objective.compile import compile_steps
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.plan.plan_space import list_plans, plan_obstacle
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.plan import PlanChoices, Recompute
-from phaze_opt.workload.software import RankOrder
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
+from phaze_opt.workload.software import LaunchRule, RankOrder, launch_sizes
 from phaze_opt.workload.sparsity import Pattern, SparseWeights
+from phaze_opt.workload.training import TrainingSpec
 
 EXACT = 1e-12
 FLAT = Network("flat", (NetworkDimension(Topology.FULLY_CONNECTED, 32, 50e9, 2e-6),))
@@ -78,6 +79,7 @@ SPACES = [
     (16, 64, replace(WIDE, tensor=(1, 2, 3, 4, 8), expert=(2, 1, 8), expert_tensor=(2, 4, 1, 3), zero=(0, 2))),
     (8, 64, replace(WIDE, tensor=(4, 8), expert=(2, 4), expert_tensor=(0, 1, 2, 4, 8), state_shards=(0,))),
 ]
+KINDS_OF_RULES: tuple[dict[str, bool], ...] = ({}, {"is_least": True}, {"is_most": True})
 SPACE_CASES = list(product(SPACES, MODELS, [False, True], [None, 3]))
 """Each model in each space with cuts and without: in `make test` of one depth, the other among the slow tests."""
 
@@ -127,6 +129,30 @@ def test_launchers_leave_the_same_plans(rules, sequence):
         assert not any(plan_obstacle(model, training, plan, stack) for plan in kept)
         num_refused += len(refused)
     assert num_refused or sequence % 2 == 0
+
+
+MIXED = replace(load_model("mixtral-8x7b"), num_layers=4, num_kv_heads=4)
+NAMES_OF_RULES = tuple(launch_sizes(MIXED, TrainingSpec(1, 96, 24), ParallelPlan()))
+
+
+@pytest.mark.parametrize("name", NAMES_OF_RULES)
+def test_rules_on_any_size_leave_the_same_plans(name):
+    """A size bounds itself, is a factor of what another is a multiple of, and is what a rule hangs on."""
+    choices = PlanChoices(
+        (1, 2, 4), context=(1, 2), expert=(1, 2), expert_tensor=(), micro_batch=(1, 2), zero=(0, 1, 2)
+    )
+    scenario = planned_scenario(MIXED, devices=8, batch=24, choices=replace(choices, is_sequence_parallel=True))
+    training = scenario.training_of(MIXED, 1)
+    rules = [LaunchRule(name, (), "a.py: x", times, **kind) for times in (2, 3) for kind in KINDS_OF_RULES]
+    rules += [LaunchRule("micro_batches", (name,), "a.py: x", **kind) for kind in KINDS_OF_RULES]
+    rules += [LaunchRule("sequence_length", (), "a.py: x", times=5, when=(name,))]
+    lengths = set()
+    for rule in rules:
+        stack = replace(scenario.stack, rules=(rule,))
+        kept = set(list_plans(MIXED, training, num_devices=8, choices=scenario.plans, stack=stack))
+        assert set(admitted_of(replace(scenario, stack=stack))) == kept, rule
+        lengths.add(len(kept))
+    assert len(lengths) > 1
 
 
 def test_experts_that_tensor_groups_and_shards_do_not_divide_are_those_that_are_searched():
@@ -225,7 +251,8 @@ FEW = replace(
 def test_prices_and_bounds_are_those_of_the_prover(name, network, software):
     rng = np.random.default_rng(len(name) + len(software))
     scenario = planned_scenario(name, software=software, network=network, choices=part_of(rng, WIDE))
-    check = checker(scenario)
+    # Prices are those of any plan, whatever a launcher takes.
+    check = checker(replace(scenario, stack=replace(scenario.stack, rules=())))
     times = draw_times(check, rng)
     for plan in some(rng, check.plans, 8):
         uneven = random_cuts(rng, plan, scenario.models[0].num_layers)

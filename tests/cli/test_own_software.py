@@ -1,6 +1,7 @@
 """A software of the user's own: fitted, named and priced in a command each; and one that nobody measured."""
 
 import json
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import pytest
@@ -8,6 +9,7 @@ from command_runs import refused, run, run_json
 
 from phaze_opt.cli import price_job
 from phaze_opt.cli.measurements import software_of_groups, with_own_software
+from phaze_opt.errors import InputError, RefusedPlanError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, Spread, Spreads, load_spreads
 from phaze_opt.validation.dataset import read_datasets
@@ -167,6 +169,45 @@ def test_a_software_that_is_named_has_the_range_of_steps_whose_software_was(caps
         spread, sentence = priced(*more)
         assert (spread["low"], spread["high"]) == (known[UNSEEN].low, known[UNSEEN].high)
         assert "taken as unknown" in sentence
+
+
+def test_the_middle_says_whose_launcher_refuses_the_plan(capsys):
+    """Sixteen tensor shards of eight key-value heads: whoever copies none is left out by a rule, and named."""
+    job = ["evaluate", "--model", "llama-3-8b", "--arch", "h100", "--devices", "16", "--global-batch", "16"]
+    job += ["--tensor-parallel", "16", "--zero", "3", "--no-range", "--software", "somebodys"]
+    note = next(each for each in run_json(job, capsys)["notes"] if each["key"] == "software")["sentence"]
+    middle, *left = note.split("; left out: ")
+    assert [each.split(" takes ")[0] for each in left] == ["fms-fsdp", "torchtitan"]
+    assert left[1].startswith("torchtitan takes key value heads in multiples of 16 ")
+    assert not {"fms-fsdp", "torchtitan"} & set(middle.partition("priced as")[2].split())
+
+
+def test_only_a_rule_of_a_launcher_leaves_software_out(monkeypatch):
+    """What is at fault under one software for another reason is the answer, and none is left out in silence."""
+    scenario = Scenario(software="")
+
+    def priced(request):
+        fault = {"b": RefusedPlanError("b takes 2"), "c": InputError("no such file")}.get(request.scenario.software)
+        if fault is not None:
+            raise fault
+        return "priced"
+
+    monkeypatch.setattr(price_job, "_price", priced)
+    assert price_job._answers(Request(scenario), ("a", "b")) == ({"a": "priced"}, {"b": "b takes 2"})
+    with pytest.raises(InputError, match="no such file"):
+        price_job._answers(Request(scenario), ("a", "b", "c"))
+    with pytest.raises(RefusedPlanError, match="b takes 2"):
+        price_job._answers(Request(scenario), ("b",))
+
+
+@dataclass(frozen=True)
+class Scenario:
+    software: str
+
+
+@dataclass(frozen=True)
+class Request:
+    scenario: Scenario
 
 
 class Machine(str):

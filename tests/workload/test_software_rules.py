@@ -7,6 +7,7 @@ import pytest
 
 from phaze_opt.cost.stacks import list_stacks, load_stack
 from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.objective.plan_options import PLAN_FLAGS
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
@@ -40,7 +41,7 @@ def test_rules_speak_of_known_sizes_and_name_their_source(software):
 
 def test_ideal_software_and_those_without_a_launcher_of_their_own_ask_nothing():
     assert IDEAL_STACK.rules == ()
-    assert all(admits(name, 4097, tensor=8) for name in ("ideal", "maxtext", "llm-foundry", "fms-fsdp", "pax"))
+    assert all(admits(name, 4097, tensor=8) for name in ("ideal", "maxtext", "llm-foundry", "pax"))
     assert STACKS["megatron-bridge"].rules == STACKS["megatron-core"].rules != ()
 
 
@@ -69,29 +70,67 @@ def test_key_value_heads_are_copied_by_some_software_alone():
         assert admits(software, 4096, model=few, tensor=4)
 
 
+@pytest.mark.parametrize(
+    ("software", "degrees", "is_admitted"),
+    [
+        ("megatron-2021", {"pipeline": 2, "interleave": 2}, False),
+        ("megatron-2022", {"pipeline": 4, "interleave": 2}, True),
+        ("megatron-core", {"pipeline": 2, "interleave": 2}, True),
+        ("megatron-deepspeed", {"pipeline": 4, "interleave": 2}, False),
+        ("megatron-deepspeed-bf16", {"pipeline": 4, "zero": 1}, True),
+        ("megatron-deepspeed-bf16", {"pipeline": 4, "zero": 2}, False),
+        ("megatron-deepspeed", {"pipeline": 1, "zero": 3}, True),
+        ("deepspeed-zero3-2021", {"pipeline": 4, "zero": 3}, False),
+        ("nanotron", {"pipeline": 4, "interleave": 2}, False),
+        ("nanotron", {"zero": 3}, False),
+        ("nanotron", {"zero": 1}, True),
+        ("torchtitan", {"pipeline": 4, "interleave": 2, "zero": 2}, True),
+        ("fms-fsdp", {"tensor": 2}, False),
+        ("fms-fsdp", {"pipeline": 2}, False),
+        ("fms-fsdp", {"context": 2}, False),
+        ("fms-fsdp", {"zero": 3, "data": 8}, True),
+        ("llm-foundry-h100", {"pipeline": 4, "zero": 3}, True),
+    ],
+)
+def test_launchers_limit_pipelines_and_shards_of_state(software, degrees, is_admitted):
+    assert admits(software, 4096, **({"batch": 16} | degrees)) == is_admitted
+
+
+@pytest.mark.parametrize(("expert_tensor", "is_admitted"), [(1, True), (2, False), (4, True)])
+def test_experts_are_split_by_a_whole_tensor_group_or_not_at_all(expert_tensor, is_admitted):
+    degrees = {"tensor": 4, "expert": 4 if expert_tensor == 1 else 2, "expert_tensor": expert_tensor}
+    assert admits("torchtitan", 4096, model=load_model("mixtral-8x7b"), devices=16, batch=16, **degrees) == is_admitted
+
+
 def test_two_directions_need_even_pipelines_with_enough_in_them():
     assert admits("dualpipe", 4096, pipeline=4, batch=16)
     assert not admits("dualpipe", 4096, pipeline=4, batch=8)
     assert not admits("dualpipe", 4096, pipeline=3, devices=3, batch=9)
 
 
-def test_every_value_that_a_sentence_proposes_keeps_its_rule():
+def test_every_remedy_of_a_sentence_names_an_option_and_its_values_keep_the_rule():
+    options = {*re.findall(r"--[a-z-]+", str(PLAN_FLAGS.values())), "--zero", "--sequence-length", "--global-batch"}
     for software, stack in STACKS.items():
         for rule in stack.rules:
-            sizes = dict.fromkeys(SIZES, 2) | {name: 6 for name in rule.of} | {rule.size: 5 if rule.is_least else 13}
+            own = {rule.size: 2 if rule.is_least else 13}
+            sizes = dict.fromkeys(SIZES, 2) | {name: 6 for name in rule.of} | own
             assert rule.is_broken(sizes)
-            said = rule.says(software, sizes)
-            proposed = re.search(r"; give (?:[a-z ]+)?(\d+)(?: or (\d+))? \(", said)
-            name = rule.of[-1] if rule.size == "key_value_heads" else rule.size
-            for value in filter(None, proposed.groups()):
-                assert not rule.is_broken(sizes | {name: int(value)}), said
-            assert rule.source in said
+            remedy = rule.says(software, sizes).rpartition("; give ")[2].removesuffix(f" ({rule.source})")
+            assert set(re.findall(r"--[a-z-]+", remedy)) & {*options, "--sequence-parallel"}, remedy
+            varied = re.search(r"{([a-z_]+)}", rule.give)
+            if varied is None:
+                continue
+            before, after = rule.give[: varied.start()], rule.give[varied.end() :]
+            values = remedy.removeprefix(before).removesuffix(after).split(" or ")
+            assert values
+            for value in map(int, values):
+                assert not rule.is_broken(sizes | {varied[1]: value}), remedy
 
 
 def test_what_hinders_the_smallest_plan_is_told():
     choices = PlanChoices(tensor=(4,), micro_batch=(1,))
     why = explain_no_plan(LLAMA, training(4097), num_devices=8, choices=choices, stack=STACKS["megatron-core"])
-    assert "give 4096 or 4100 (" in why.sentence
+    assert "give --sequence-length 4096 or 4100 (" in why.sentence
 
 
 def test_a_rule_holds_where_all_that_it_names_is_split():

@@ -10,7 +10,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.hardware.silicon.silicon import Silicon
-from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
+from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario, package_stack
 from phaze_opt.record.plain_data import later_names
 from phaze_opt.space.known_spaces import die_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace
@@ -18,7 +18,7 @@ from phaze_opt.units import UM2_PER_MM2
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
-from phaze_opt.workload.software import IDEAL_STACK
+from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
 from phaze_opt.workload.sparsity import SparseWeights
 from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.workload import Workload
@@ -57,12 +57,13 @@ def describe_problem(certificate: Certificate) -> tuple[str, ...]:
 
 
 def find_differences(certificate: Certificate, constants: Constants) -> tuple[str, ...]:
-    """Where models, network, space, estimator or sparse weights are not the package's of that name, a sentence each."""
+    """Where models, network, space, software, estimator or sparse weights are not the package's, a sentence each."""
     scenario = certificate.scenario
     return (
         *(line for model in scenario.models for line in _model_differences(model)),
         *_network_differences(scenario.cluster.network, scenario.cluster.num_devices, constants),
         *_space_differences(certificate.space),
+        *_software_differences(scenario.stack),
         *_estimator_differences(scenario.estimator),
         *_sparsity_differences(scenario.sparsity),
     )
@@ -220,6 +221,15 @@ def _space_differences(space: SearchSpace) -> Iterator[str]:
         yield f"Space {shown(space.name)} is not {words}: it differs in {_changed_names(space, own)}."
     else:
         yield f"Space {shown(space.name)} is none of the package's: its axes and budget are the certificate's own."
+
+
+def _software_differences(stack: TrainingStack) -> Iterator[str]:
+    own = package_stack(stack)
+    if own is None:
+        yield f"Software {shown(stack.name)} is none of the package's: its figures and rules are the certificate's own."
+    elif stack != own:
+        changed = (f.name.replace("_", " ") for f in fields(own) if getattr(stack, f.name) != getattr(own, f.name))
+        yield f"Software {shown(stack.name)} differs from the package's of that name in {', '.join(changed)}."
 
 
 def _estimator_differences(name: str) -> Iterator[str]:

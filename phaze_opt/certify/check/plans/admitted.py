@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from itertools import product
-from math import prod
+from math import gcd, prod
 
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding_options import ShardingOptions
@@ -11,7 +11,7 @@ from phaze_opt.workload.block_spec import BlockSpec
 from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
-from phaze_opt.workload.software import LaunchRule
+from phaze_opt.workload.software import DEGREES, LaunchRule
 from phaze_opt.workload.workload import Workload
 
 _RECOMPUTE = tuple(Recompute)
@@ -80,14 +80,15 @@ def _is_launched(rules: Sequence[LaunchRule], plan: ParallelPlan, model: Workloa
     """Whether a launcher starts a plan; batches are of so many samples of so many tokens."""
     spec, (samples, tokens) = transformer_of(model), batch
     heads = [each.num_kv_heads for block in spec.kinds for each in block.attentions] if spec else []
-    known = {name: int(getattr(plan, name)) for name in ("tensor", "pipeline", "context", "expert")}
+    known = {name: int(getattr(plan, name)) for name in DEGREES}
     known |= {"sequence_length": tokens, "experts": model.num_experts, "micro_batches": plan.num_micro_batches(samples)}
+    known["key_value_heads"] = gcd(*heads)
     known["sequence_shards"] = plan.tensor if plan.is_sequence_parallel else 1
     known["expert_folds"] = plan.tensor // plan.expert_tensor if plan.expert_tensor else 1
     for rule in (rule for rule in rules if all(known[name] > 1 for name in rule.when)):
-        unit = rule.times * prod(known[name] for name in rule.of)
-        sizes = heads if rule.size == "key_value_heads" else [known[rule.size]]
-        if any(size < unit if rule.is_least else size % unit for size in sizes):
+        size, unit = known[rule.size], rule.times * prod(max(known[name], 1) for name in rule.of)
+        is_bound = rule.is_least or rule.is_most
+        if (is_bound and (size < unit if rule.is_least else size > unit)) or (not is_bound and size % unit):
             return False
     return True
 
