@@ -221,9 +221,7 @@ def test_a_connection_lost_at_any_statement_costs_nothing(
     reader.close()
 
 
-@pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # Optuna drops its engine
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Optuna drops its engine
 def test_a_database_that_may_not_be_written_is_said_to_be_so(database: str, tmp_path: Path) -> None:
     name = tmp_path / "store.db"
     open_store(f"sqlite:///{name}").close()
