@@ -101,11 +101,9 @@ class Pieces:
                 with np.load(io.BytesIO(content), allow_pickle=False) as data:
                     if sum(each.file_size for each in data.zip.infolist()) <= len(content):
                         return {key: data[key] for key in data.files}
-        except FileNotFoundError:
-            return None
         except (*_NOT_A_PIECE, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
             _LOGGER.debug("%s.npz", name, exc_info=error)
-        _LOGGER.warning("%s.npz is not what was written: that piece is done again", self.directory / name)
+        _LOGGER.warning("%s.npz is missing, or not what was written: that piece is done again", self.directory / name)
         return None
 
     def close(self) -> None:

@@ -31,6 +31,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import ORDERED_KINDS
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Aim, FrontAxis, Goal, goal_denominators
+from phaze_opt.record.input_files import open_ordinary
 from phaze_opt.record.lock import locked
 
 Floats = NDArray[np.float64]
@@ -291,7 +292,7 @@ def point_columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]
     import pyarrow.parquet as pq
 
     try:
-        with (directory / POINTS_FILE).open("rb") as file:  # of a path with a colon pyarrow makes an address
+        with open_ordinary(directory / POINTS_FILE) as file:  # of a path with a colon pyarrow makes an address
             table = pq.read_table(file, columns=list(names))
         return [table.column(name).to_numpy() for name in names]
     except (OSError, ValueError, KeyError) as error:

@@ -141,7 +141,7 @@ def too_long(path: Path) -> InputError:
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
-    message = f"cannot be read: {error.strerror or error}"
+    message = f"cannot be read: {error.strerror or error}; remove it, or make it readable"
     return InputError(message, source=shorten_path(path))
 
 
