@@ -9,6 +9,7 @@ import io
 import logging
 import shutil
 import time
+import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.point_proof import PointOutcome
 from phaze_opt.certify.tasks import BoundChunk
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import shorten_path
+from phaze_opt.record.input_files import read_bytes, shorten_path
 from phaze_opt.record.journal import Journal, JournalRead, mend_journal, open_journal
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.record.whole_file import replace_file, unwritable
@@ -34,6 +35,8 @@ _FORMAT = 2
 _ARRAYS_KEY = "arrays_crc32"
 _COLUMNS = ("rate_upper", "reason", "area_mm2", "tdp_w", "entries")
 _NOT_A_PIECE = (ValueError, KeyError, TypeError, OverflowError, InputError)
+MAX_ARRAYS_BYTES = 256 << 20
+"""No arrays of a piece come near it."""
 
 
 @dataclass(slots=True)
@@ -90,17 +93,18 @@ class Pieces:
                 _note(self.directory, f"a line is no piece ({type(error).__name__}): that piece is done again")
 
     def arrays(self, name: str, line: Mapping[str, Any]) -> dict[str, NDArray[Any]] | None:
-        """The arrays of a line; None if they are not what was written."""
+        """The arrays of a line; None if they are not what was written, which takes no more room than their file."""
         assert self.directory is not None
         try:
-            content = (self.directory / f"{name}.npz").read_bytes()
-        except OSError:
-            return None
-        if zlib.crc32(content) != line.get(_ARRAYS_KEY):
-            _LOGGER.warning("%s.npz is not what was written: that piece is done again", self.directory / name)
-            return None
-        with np.load(io.BytesIO(content), allow_pickle=False) as data:
-            return {key: data[key] for key in data.files}
+            content = read_bytes(self.directory / f"{name}.npz", MAX_ARRAYS_BYTES)
+            if zlib.crc32(content) == line.get(_ARRAYS_KEY):
+                with np.load(io.BytesIO(content), allow_pickle=False) as data:
+                    if sum(each.file_size for each in data.zip.infolist()) <= len(content):
+                        return {key: data[key] for key in data.files}
+        except (*_NOT_A_PIECE, OSError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            _LOGGER.debug("%s.npz", name, exc_info=error)
+        _LOGGER.warning("%s.npz is missing, or not what was written: that piece is done again", self.directory / name)
+        return None
 
     def close(self) -> None:
         """Close the journal; what is kept stays."""

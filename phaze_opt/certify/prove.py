@@ -31,6 +31,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import ORDERED_KINDS
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Aim, FrontAxis, Goal, goal_denominators
+from phaze_opt.record.input_files import open_ordinary
 from phaze_opt.record.lock import locked
 
 Floats = NDArray[np.float64]
@@ -291,15 +292,16 @@ def point_columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    path = directory / POINTS_FILE
     try:
         # Of a path with a colon pyarrow makes an address. Its threads may let go of a file of Python's as the process
         # ends, which aborts it: the file is the library's own.
-        with pa.OSFile(str(directory / POINTS_FILE)) as file:
+        with open_ordinary(path), pa.OSFile(str(path)) as file:
             table = pq.read_table(file, columns=list(names))
         return [table.column(name).to_numpy() for name in names]
     except (OSError, ValueError, KeyError) as error:
         message = f"is not a table of points ({error}); certify again without --resume"
-        raise InputError(message, source=str(directory / POINTS_FILE)) from error
+        raise InputError(message, source=str(path)) from error
 
 
 def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:

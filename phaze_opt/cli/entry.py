@@ -12,14 +12,16 @@ from phaze_opt.cli.stop_signals import StopSignals
 def make_writable() -> None:
     """Let words go nowhere where a stream was closed, and as far as its encoding reaches elsewhere.
 
-    The places of closed streams are taken: a file that is opened later would get them, and all that libraries print.
+    A user's own way to write characters that it lacks (PYTHONIOENCODING) stands, unless it raises errors. The places of
+    closed streams are taken: a file that is opened later would get them, and all that libraries print.
     """
     while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 (standard error)
         os.set_inheritable(place, True)
     os.close(place)
     for number, name in ((1, "stdout"), (2, "stderr")):
         setattr(sys, name, getattr(sys, name) or os.fdopen(number, "w", encoding="utf-8"))
-        getattr(sys, name).reconfigure(errors="replace")
+        if getattr(sys, name).errors in ("strict", "surrogateescape"):
+            getattr(sys, name).reconfigure(errors="replace")
 
 
 def main() -> None:

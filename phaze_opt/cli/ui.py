@@ -42,7 +42,7 @@ def ui(
 
     screen = console()
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))
-    waiting = count_pending(destination)
+    waiting = count_pending(destination, on_broken=warn)
     if waiting:
         with working(f"delivering {waiting} events that wait"):
             left = deliver_pending(destination)

@@ -1,7 +1,9 @@
 """Reading the files a user writes: text, JSON and figures, every fault one sentence that names file and line."""
 
+import errno
 import json
 import math
+import os
 import re
 import reprlib
 import select
@@ -12,7 +14,7 @@ from contextlib import chdir, contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any, BinaryIO, TypeGuard
 
 from phaze_opt.errors import InputError
 from phaze_opt.units import unit_meant
@@ -45,12 +47,9 @@ def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) ->
     """
     source = shorten_path(path)
     try:
-        content = _read_bytes(path, max_bytes + 1)
+        content = read_bytes(path, max_bytes)
     except (OSError, ValueError) as error:
-        raise InputError(_unreadable(error, kind=kind), source=source) from error
-    if len(content) > max_bytes:
-        message = f"is larger than {max_bytes >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
-        raise InputError(message, source=source)
+        raise InputError(_unreadable(error, kind=kind, max_bytes=max_bytes), source=source) from error
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -65,18 +64,43 @@ def read_text_file(path: Path, *, kind: str, max_bytes: int = MAX_FILE_BYTES) ->
     return text
 
 
-def _read_bytes(path: Path, most: int) -> bytes:
-    """The beginning of an ordinary file, or of a pipe that a shell handed over (`/dev/stdin`, `<(...)`).
+def read_bytes(path: Path, most: int) -> bytes:
+    """Content of an ordinary file, or of a pipe that a shell handed over (`/dev/stdin`, `<(...)`).
+
+    A file gives as many bytes as it states: the system's own (`/proc/kmsg`) state none, and may wait for ever.
+
+    Args:
+        path: the file.
+        most: bytes that it can have.
+
+    Raises:
+        OSError: it cannot be read, is no such file, or states more bytes (EFBIG).
+    """
+    known = path.stat()
+    if stat.S_ISFIFO(known.st_mode) and str(path.resolve()).startswith(_HANDED_OVER):
+        content = _read_pipe(path, known.st_ino, most + 1)
+        num_bytes = len(content)
+    else:
+        with open_ordinary(path) as file:
+            num_bytes = os.fstat(file.fileno()).st_size
+            content = file.read(num_bytes if num_bytes <= most else 0)
+    if num_bytes > most:
+        raise OSError(errno.EFBIG, f"it has {num_bytes:,} bytes, more than the {most:,} that such a file can have")
+    return content
+
+
+def open_ordinary(path: Path) -> BinaryIO:
+    """Open an ordinary file to read it.
 
     All else is refused before it is opened: a named pipe may wait for ever, a device has no end.
+
+    Raises:
+        OSError: it cannot be opened, or is no ordinary file.
     """
     mode = path.stat().st_mode
-    if stat.S_ISFIFO(mode) and str(path.resolve()).startswith(_HANDED_OVER):
-        return _read_pipe(path, path.stat().st_ino, most)
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         raise OSError(0, "it is no ordinary file")
-    with path.open("rb") as stream:
-        return stream.read(most)
+    return path.open("rb")
 
 
 @lru_cache(maxsize=8)
@@ -99,12 +123,14 @@ def _read_pipe(path: Path, number: int, most: int) -> bytes:
     return content
 
 
-def _unreadable(error: OSError | ValueError, *, kind: str) -> str:
+def _unreadable(error: OSError | ValueError, *, kind: str, max_bytes: int) -> str:
     """Why a file could not be opened; a path with a NUL byte is a ValueError."""
     if isinstance(error, IsADirectoryError):
         return f"is a directory; give {kind}"
     if isinstance(error, FileNotFoundError):
         return f"no such file; give {kind}"
+    if isinstance(error, OSError) and error.errno == errno.EFBIG:
+        return f"is larger than {max_bytes >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
     reason = getattr(error, "strerror", None) or str(error)
     return f"cannot be read ({reason}); give {kind}"
 

@@ -12,20 +12,23 @@ import os
 import re
 import time
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.input_files import shorten_path
-from phaze_opt.record.whole_file import check_regular, make_own, replace_file
+from phaze_opt.record.input_files import open_ordinary, read_bytes, shorten_path
+from phaze_opt.record.whole_file import check_regular, replace_file, replacing
 
 SYNC_S = 1.0
 """Time between two writes to the disk itself, s."""
+MAX_LINE_BYTES = 32 << 20
+"""No line of a journal, and no file of one value, comes near it."""
 _KEY = "crc32"
 _END = re.compile(rb'(?:, )?"crc32": "([0-9a-f]{8})"\}$')
+_END_BYTES = len(', "crc32": "01234567"}')
 
 
 def format_line(value: Mapping[str, Any]) -> str:
@@ -49,7 +52,7 @@ def parse_line(line: bytes | str) -> dict[str, Any]:
         ValueError: the line is torn, or not what was written.
     """
     text = (line.encode() if isinstance(line, str) else line).strip()
-    end = _END.search(text)
+    end = _END.search(text, max(0, len(text) - _END_BYTES))
     if end is None:
         message = "the line is torn, or has no checksum"
         raise ValueError(message)
@@ -87,10 +90,10 @@ def read_journal(path: Path) -> JournalRead:
     """All lines that hold; nothing where there is no file.
 
     Raises:
-        InputError: the file cannot be read, or is none.
+        InputError: as of `read_lines`.
     """
     values, num_faulty = [], 0
-    for line in (_read(path) or b"").split(b"\n"):
+    for line in read_lines(path):
         try:
             values += [parse_line(line)] if line.strip() else []
         except (ValueError, RecursionError):
@@ -110,20 +113,49 @@ def mend_journal(path: Path) -> JournalRead:
     return read
 
 
-def _read(path: Path) -> bytes | None:
-    """The content of a file; None where there is none.
+def read_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
+    """Lines of a journal from a byte on, with their ends; none where there is no file.
 
     Raises:
-        InputError: it cannot be read, or is no file.
+        InputError: it cannot be read, is no file, or holds a line that no journal has.
     """
     check_regular(path)
     try:
-        return path.read_bytes()
+        with open_ordinary(path) as file:
+            left = os.fstat(file.fileno()).st_size - file.seek(offset)
+            while left > 0 and (line := file.readline(MAX_LINE_BYTES)):
+                if len(line) == MAX_LINE_BYTES:
+                    raise too_long(path)
+                yield line
+                left -= len(line)
     except FileNotFoundError:
-        return None
+        return
     except OSError as error:
-        message = f"cannot be read: {error.strerror or error}"
-        raise InputError(message, source=shorten_path(path)) from error
+        raise _unreadable(path, error) from error
+
+
+def too_long(path: Path) -> InputError:
+    """The sentence about a journal with a line that no journal has."""
+    message = f"holds a line of {MAX_LINE_BYTES >> 20} MiB or more, which no journal has; remove the file"
+    return InputError(message, source=shorten_path(path))
+
+
+def _unreadable(path: Path, error: OSError) -> InputError:
+    message = f"cannot be read: {error.strerror or error}; remove it, or make it readable"
+    return InputError(message, source=shorten_path(path))
+
+
+def make_own(path: Path) -> None:
+    """Put a copy in the place of a journal that is a symbolic or hard link, so that what is appended changes no other.
+
+    Raises:
+        InputError: it cannot be read (`read_lines`), or not be replaced.
+    """
+    check_regular(path)
+    with suppress(FileNotFoundError):
+        if path.is_symlink() or path.stat().st_nlink > 1:
+            with replacing(path) as file:
+                file.writelines(read_lines(path))
 
 
 @dataclass(slots=True)
@@ -237,9 +269,13 @@ def read_value(path: Path, *, kind: str) -> dict[str, Any] | None:
     Raises:
         InputError: it cannot be read, or is not what was written.
     """
-    content = _read(path)
+    check_regular(path)
     try:
-        return None if content is None else parse_line(content)
+        return parse_line(read_bytes(path, MAX_LINE_BYTES))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _unreadable(path, error) from error
     except (ValueError, RecursionError) as error:
         message = f"is not {kind} as it was written ({error}); remove it and run the command again"
         raise InputError(message, source=shorten_path(path)) from error

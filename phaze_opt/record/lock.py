@@ -88,12 +88,14 @@ def open_lock(path: Path) -> FileLock:
     """A lock's file, which is made if need be and stays; nothing is taken yet.
 
     Raises:
-        InputError: the file cannot be made, or is none.
+        InputError: the file cannot be made, or is none, or a link.
     """
     check_regular(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(path, os.open(path, os.O_RDWR | os.O_CREAT, 0o644))
+        # Through a link, a file of somebody else's would be made.
+        flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+        return FileLock(path, os.open(path, flags, 0o644))
     except OSError as error:
         raise unwritable(path, error) from error
 

@@ -89,19 +89,6 @@ def check_regular(path: Path) -> None:
             raise InputError(message, source=shorten_path(path))
 
 
-def make_own(path: Path) -> None:
-    """Put a copy in the place of a symbolic or hard link, so that what is appended changes no other file.
-
-    Raises:
-        InputError: it is no file, or cannot be replaced.
-        OSError: it cannot be read.
-    """
-    check_regular(path)
-    with suppress(FileNotFoundError):
-        if path.is_symlink() or path.stat().st_nlink > 1:
-            replace_file(path, path.read_bytes() if path.exists() else b"")
-
-
 def put_aside(directory: Path) -> Path:
     """Rename a directory to its name and the first number that is free.
 

@@ -235,7 +235,7 @@ def deliver_waiting(destination: Destination, clock: StoreClock) -> Iterator[boo
     """Deliver the records that wait for a store, oldest first, a slice a step; what another process delivers is left.
 
     A record that was put aside is closed, and removed when it is delivered. One that cannot be delivered stays; where
-    the store gave no answer to it, so do the others.
+    the store answers nothing else either, so do the others.
     """
     for place in list_orders(destination.work_dir):
         delivery, num_answers = OrderDelivery(place, destination, clock), clock.num_answers
@@ -249,10 +249,20 @@ def deliver_waiting(destination: Destination, clock: StoreClock) -> Iterator[boo
                 while _advance(delivery, is_last=True):
                     yield True
                 place.remove()
-            except Exception as error:  # the store's trouble, of any kind, is a reason to wait
+            except Exception as error:  # trouble of the store or the record, of any kind, is a reason to wait
                 note_trouble(place, error, destination, clock)
-                if clock.num_answers == num_answers:
+                if clock.num_answers == num_answers and not _answers(destination, clock):
                     return
+
+
+def _answers(destination: Destination, clock: StoreClock) -> bool:
+    """Whether a store answers what is about no record."""
+    clock.ask()
+    with suppress(Exception), quiet_mlflow():
+        store.open_client(destination).get_experiment_by_name("Default")
+        clock.answer()
+        return True
+    return False
 
 
 def _advance(delivery: OrderDelivery, *, is_last: bool) -> bool:

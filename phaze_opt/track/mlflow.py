@@ -20,6 +20,7 @@ from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.record.address import HIDDEN
+from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.journal import Journal, open_journal
 from phaze_opt.record.lock import check_locks
 from phaze_opt.record.whole_file import put_aside, replace_file, replacing
@@ -29,7 +30,7 @@ from phaze_opt.track import protocol, records
 from phaze_opt.track.deliver import FIRST_ANSWER_S, DeliveryProcess, follow, open_clock
 from phaze_opt.track.destination import Destination, resolve_destination
 from phaze_opt.track.pending_delivery import DeliveryState, Order, OrderFile, Record, new_attempt, runs_directory
-from phaze_opt.track.sources import count_parts, count_pending, num_pending
+from phaze_opt.track.sources import count_lines, count_parts, count_pending, num_pending
 
 _logger = logging.getLogger(__name__)
 PAUSE_S = 0.5
@@ -229,6 +230,9 @@ class MLflowSession:
             message = f"'{identity}' names no directory of its record, which MLflow is to be told from"
             raise TrackingError(message)
         place = OrderFile(directory)
+        if not place.is_own:
+            message = "is a link to another folder, or tracking-files in it is; remove the link"
+            raise InputError(message, source=shorten_path(directory))
         where = {"target": self._destination.shown, "experiment": self._experiment}
         started = records.started_record(event, **where, time_ms=round(1000 * time.time()))
         if isinstance(event, protocol.ProofStarted):
@@ -296,8 +300,8 @@ class MLflowSession:
             self._process.finish(self._patience.total_s)
         left = num_pending(self._place, self._destination.shown)
         if not left:
-            shutil.rmtree(self._place.files, ignore_errors=True)  # only empty folders
-        waiting = max(left, count_pending(self._destination))
+            self._place.remove_folders()
+        waiting = max(left, count_pending(self._destination, on_broken=_logger.warning))
         reason = self._describe_waiting("is", is_own=left > 0, has_others=waiting > left) if waiting else ""
         return protocol.Delivery(self._state.num_done, waiting, reason)
 
@@ -332,7 +336,7 @@ class ProofCurve:
             OSError: it cannot be written.
         """
         self._writer: Journal = open_journal(path, is_fresh=is_fresh)
-        self.num_moves = 0 if is_fresh else path.read_bytes().count(b"\n")
+        self.num_moves = 0 if is_fresh else count_lines(path)
         self._last: CertifyProgress | None = None
         self._unwritten: CertifyProgress | None = None
         self._written_s = 0.0

@@ -1,4 +1,4 @@
-"""What is to be delivered of a record on disk, and how far a store has it: two small files beside the record.
+"""Orders to deliver a record on disk, and how far a store has it: two small files beside the record.
 
 The bulk of a search or a study is its own record: ``trials.jsonl`` of a search, the cells of a study. An `Order` adds
 what no record says: which store it is for, under which name, and how it began and ended. A search that is run again
@@ -13,12 +13,13 @@ import re
 import secrets
 import shutil
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.journal import read_value, write_value
+from phaze_opt.record.journal import write_value
+from phaze_opt.record.plain_data import read_plain
 from phaze_opt.search.journal import ORDER_FILE
 from phaze_opt.study.disk.directory import STUDIES
 
@@ -28,7 +29,7 @@ Record = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What one record is in a store.
+    """One record's place in a store.
 
     Attributes:
         attempt: names the run in the store, unique among all.
@@ -44,6 +45,17 @@ class Order:
     trials: str = "all"
     num_earlier: int = 0
 
+    def __post_init__(self) -> None:
+        """Refuse records without a kind or a time: what is delivered goes by them.
+
+        Raises:
+            ValueError: one has none.
+        """
+        said = [(one.get("kind"), one.get("time_ms")) for one in (self.started, self.finished or self.started)]
+        if not all(isinstance(kind, str) and isinstance(time_ms, int) for kind, time_ms in said):
+            message = "a record has no kind or no time"
+            raise ValueError(message)
+
     @property
     def target(self) -> str:
         """The store, as it is shown."""
@@ -52,7 +64,7 @@ class Order:
 
 @dataclass(frozen=True, slots=True)
 class DeliveryState:
-    """What a store has of an order.
+    """The part of an order that a store has.
 
     Attributes:
         target: the store.
@@ -97,11 +109,23 @@ class OrderFile:
         """Steps of a proof, which no other file of it holds."""
         return self.directory / "tracking-moves.jsonl"
 
+    @property
+    def is_own(self) -> bool:
+        """Whether neither the record's directory nor that of the copies is a link to somebody else's."""
+        return not self.directory.is_symlink() and not self.files.is_symlink()
+
+    def load(self) -> Order | None:
+        """The order; None if there is none.
+
+        Raises:
+            InputError: it is broken.
+        """
+        return read_plain(Order, self.path, what="an order of tracking")
+
     def read(self) -> Order | None:
-        """The order; None if there is none, or none that can be read."""
-        found = _read(self.path)
-        with suppress(TypeError):
-            return None if found is None else Order(**found)
+        """The order; None if there is none, or a broken one."""
+        with suppress(InputError):
+            return self.load()
         return None
 
     def write(self, order: Order) -> None:
@@ -113,11 +137,12 @@ class OrderFile:
         write_value(self.path, asdict(order))
 
     def state(self, order: Order) -> DeliveryState:
-        """What the order's store has of it."""
-        found = _read(self.directory / "tracking.state.json") or {}
-        known = {item.name for item in fields(DeliveryState)}
-        state = DeliveryState(**{key: value for key, value in found.items() if key in known})
-        return state if state.target == order.target else DeliveryState(order.target)
+        """The part of it that its store has; a broken file counts as none, as the store itself knows."""
+        with suppress(InputError):
+            state = read_plain(DeliveryState, self.directory / "tracking.state.json", what="a state of tracking")
+            if state is not None and state.target == order.target:
+                return state
+        return DeliveryState(order.target)
 
     def save_state(self, state: DeliveryState) -> None:
         """Replace the state; where that fails the store is asked again."""
@@ -125,9 +150,19 @@ class OrderFile:
             write_value(self.directory / "tracking.state.json", asdict(state))
 
     def waiting_files(self) -> dict[str, Path]:
-        """Copies of artifacts by name; those that are being written have names with a dot."""
-        found = sorted(path for path in self.files.rglob("[!.]*") if path.is_file())
-        return {path.relative_to(self.files).as_posix(): path for path in found}
+        """Copies of artifacts by name; those that are being written have names with a dot.
+
+        Links and files with other names are none of them: what is sent is removed, and may be somebody else's.
+        """
+        found = sorted(self.files.rglob("[!.]*")) if self.is_own else []
+        own = (path for path in found if path.is_file() and not path.is_symlink() and path.stat().st_nlink == 1)
+        return {path.relative_to(self.files).as_posix(): path for path in own}
+
+    def remove_folders(self) -> None:
+        """Remove the folders of copies that hold nothing any more."""
+        for folder in sorted((self.files, *self.files.rglob("*/")), reverse=True) if self.is_own else ():
+            with suppress(OSError):
+                folder.rmdir()
 
     @property
     def is_aside(self) -> bool:
@@ -147,22 +182,16 @@ def new_attempt() -> str:
 
 
 def runs_directory(work_dir: Path, identity: str) -> Path:
-    """Where what is recorded of a search or proof lies; characters no file name should hold become ``_``."""
+    """The directory of the record of a search or proof; characters no file name should hold become ``_``."""
     return work_dir / RUNS_DIRECTORY / re.sub(r"[^A-Za-z0-9._-]", "_", identity)
 
 
-def _read(path: Path) -> Record | None:
-    """A value, where a broken file counts as none: the store itself knows the rest."""
-    try:
-        return read_value(path, kind="a file of tracking")
-    except InputError:
-        return None
-
-
 def list_orders(work_dir: Path) -> tuple[OrderFile, ...]:
-    """Every order under a working directory, oldest first."""
+    """Every order under a working directory, oldest first; records that are links are somebody else's."""
     times: dict[Path, float] = {}
     for path in (path for name in (RUNS_DIRECTORY, STUDIES) for path in (work_dir / name).glob(f"*/{ORDER_FILE}")):
-        with suppress(FileNotFoundError):  # delivered and removed meanwhile
+        if path.parent.is_symlink():
+            continue
+        with suppress(OSError):  # delivered and removed meanwhile
             times[path] = path.stat().st_mtime
     return tuple(OrderFile(path.parent) for path in sorted(times, key=times.__getitem__))

@@ -1,6 +1,7 @@
 """Records on disk as what a store is to get: a part at a time, from the first, as they grow."""
 
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,8 +11,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
-from phaze_opt.record.input_files import is_file
-from phaze_opt.record.journal import parse_line
+from phaze_opt.record.journal import parse_line, read_lines
 from phaze_opt.record.lock import locked
 from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
 from phaze_opt.search.result import Trial
@@ -43,16 +43,14 @@ class JournalTail:
     _offset: int = 0
 
     def read(self) -> list[dict[str, Any]]:
-        """Values of the lines completed since the last call."""
-        try:
-            with self.path.open("rb") as file:
-                file.seek(self._offset)
-                chunk = file.read()
-        except FileNotFoundError:
-            return []
-        end = chunk.rfind(b"\n") + 1
-        self._offset += end
-        return [_parse(line) for line in chunk[:end].split(b"\n")[:-1]]
+        """Values of the lines completed since the last call.
+
+        Raises:
+            InputError: as of `read_lines`.
+        """
+        lines = [line for line in read_lines(self.path, self._offset) if line.endswith(b"\n")]
+        self._offset += sum(map(len, lines))
+        return list(map(_parse, lines))
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -187,13 +185,21 @@ def count_parts(place: OrderFile, started: Record) -> int:
 
 
 def count_lines(path: Path) -> int:
-    """Whole lines of a file; 0 where there is none."""
-    return path.read_bytes().count(b"\n") if is_file(path) else 0
+    """Whole lines of a journal; 0 where there is none.
+
+    Raises:
+        InputError: as of `read_lines`.
+    """
+    return sum(line.endswith(b"\n") for line in read_lines(path))
 
 
 def num_pending(place: OrderFile, target: str) -> int:
-    """Parts, ends and files that a store does not have yet; 0 if the order is for another store."""
-    order = place.read()
+    """Parts, ends and files that a store does not have yet; 0 if the order is for another store.
+
+    Raises:
+        InputError: the order or the record is broken.
+    """
+    order = place.load()
     if order is None or order.target != target:
         return 0
     state = place.state(order)
@@ -203,10 +209,18 @@ def num_pending(place: OrderFile, target: str) -> int:
     return (not is_begun) + max(0, parts) + (not is_ended) + len(place.waiting_files())
 
 
-def count_pending(destination: Destination) -> int:
-    """What waits under a working directory for its store, but for records that another process delivers now."""
+def count_pending(destination: Destination, *, on_broken: Callable[[str], object] = lambda _: None) -> int:
+    """Parts, ends and files that wait under a working directory for its store.
+
+    Args:
+        destination: the store.
+        on_broken: told of every broken order or record, which is passed over, as is what another process delivers now.
+    """
     total = 0
     for place in list_orders(destination.work_dir):
         with suppress(InputError), locked(place.lock, busy="is delivered now"):
-            total += num_pending(place, destination.shown)
+            try:
+                total += num_pending(place, destination.shown)
+            except InputError as error:
+                on_broken(f"{error}; nothing of it is delivered")
     return total

@@ -58,6 +58,13 @@ def test_a_file_system_without_locks_is_one_sentence_at_once(kind, number, tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
+def test_no_lock_is_made_through_a_link(tmp_path):
+    (tmp_path / "lock").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(InputError, match="lock: cannot be written"):
+        open_lock(tmp_path / "lock")
+    assert not (tmp_path / "elsewhere").exists()
+
+
 def test_a_place_that_cannot_be_made_is_one_sentence(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(InputError), locked(tmp_path / "file" / "lock", busy="taken"):

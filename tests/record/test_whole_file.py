@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.journal import open_journal, read_journal, read_value
+from phaze_opt.record.journal import make_own, open_journal, read_journal, read_value
 from phaze_opt.record.lock import open_lock
-from phaze_opt.record.whole_file import make_own, replace_file
+from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.page import write_text
 
 

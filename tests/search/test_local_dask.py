@@ -27,16 +27,16 @@ def answer_without_key(address: str) -> bytes:
             return b""
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [0, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.filterwarnings("ignore")
-def test_no_port_answers_a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_port_answers_a_stranger(num_workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import psutil
     from distributed import Client, Security
 
     planted = plant_modules(tmp_path)
     monkeypatch.chdir(tmp_path)
-    with open_dask_client(LOCAL, num_workers=1) as client:
-        assert client.submit(sum, (1, 2)).result() == 3
+    with open_dask_client(LOCAL, num_workers=num_workers) as client:
+        assert not num_workers or client.submit(sum, (1, 2)).result() == 3
         here = psutil.Process()
         listening = [
             f"{known.laddr.ip}:{known.laddr.port}"
@@ -44,8 +44,8 @@ def test_no_port_answers_a_stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             for known in process.net_connections()
             if known.status == psutil.CONN_LISTEN
         ]
-        # Scheduler, nanny and worker; no pages.
-        assert len(listening) == 3
+        # The scheduler, and a nanny and a process a worker; no pages.
+        assert len(listening) == 1 + 2 * num_workers
         assert all(address.startswith("127.0.0.1:") for address in listening)
         for address in listening:
             assert answer_without_key(address) == b""

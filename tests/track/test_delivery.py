@@ -1,8 +1,9 @@
 """Delivery to MLflow: what the store shows, and that trouble half-way is repaired without logging anything twice."""
 
+import os
 import shutil
 import sqlite3
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from phaze_opt.track.destination import Destination, default_uri
 from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.pending_delivery import OrderFile, list_orders
 from phaze_opt.track.protocol import Delivery, TrackerConfig
-from phaze_opt.track.sources import num_pending
+from phaze_opt.track.sources import count_pending, num_pending
 from phaze_opt.track.store import quiet_mlflow
 
 NUM_TRIALS = 12
@@ -280,6 +281,73 @@ def test_copies_of_artifacts_are_kept_until_the_store_has_them(work_dir: Path, m
     deliver_all(Destination(default_uri(work_dir), work_dir))
     assert place.waiting_files() == {}
     assert {path.name for path in (work_dir / "mlartifacts").rglob("*.json")} == {"config.json", "best.json"}
+
+
+def link_parts(mine: Path, place: OrderFile) -> None:
+    """Links in the folder of copies, and one to a record elsewhere."""
+    (mine / "tracking-files").mkdir()
+    shutil.copy(mine / "a.txt", mine / "tracking-files")
+    shutil.copy(place.path, mine)
+    (place.directory.parent / "theirs.1").symlink_to(mine)
+    (place.files / "folder").symlink_to(mine)
+    (place.files / "a.txt").symlink_to(mine / "a.txt")
+    (place.files / "b.txt").hardlink_to(mine / "a.txt")
+
+
+def link_whole(mine: Path, place: OrderFile) -> None:
+    """The folder of copies is a link."""
+    shutil.rmtree(place.files)
+    place.files.symlink_to(mine)
+
+
+@pytest.mark.parametrize("link", [link_parts, link_whole])
+def test_no_link_is_followed_to_what_is_somebody_elses(
+    link, tmp_path_factory: pytest.TempPathFactory, work_dir: Path, destination: Destination
+) -> None:
+    mine = tmp_path_factory.mktemp("precious")
+    (mine / "a.txt").write_text("precious")
+    session = tell(work_dir, example_search(2))
+    (place,) = list_orders(work_dir)
+    link(mine, place)
+    before = {path: path.is_dir() or path.read_bytes() for path in mine.rglob("*")}
+    assert session.close().is_complete
+    assert {path: path.is_dir() or path.read_bytes() for path in mine.rglob("*")} == before
+    assert not {path.name for path in (work_dir / "mlartifacts").rglob("*.txt")}
+    with pytest.raises(InputError, match="is a link to another folder") if link is link_whole else nullcontext():
+        tell(work_dir, example_search(2), is_resumed=True)
+    assert {path: path.is_dir() or path.read_bytes() for path in mine.rglob("*")} == before
+
+
+def test_a_broken_record_is_said_and_stops_no_other(
+    work_dir: Path, destination: Destination, caplog: pytest.LogCaptureFixture
+) -> None:
+    started = {"kind": "started", "time_ms": 1, "target": destination.shown}
+    broken = {
+        "another value": "[]",
+        "no start": format_line({"attempt": "x"}),
+        "no time": format_line({"attempt": "x", "started": {"kind": "started"}}),
+        "a record without end": format_line({"attempt": "x", "started": started}),
+        "no experiment": format_line({"attempt": "x", "started": started}),
+    }
+    for number, (name, content) in enumerate(broken.items()):
+        place = OrderFile(work_dir / "phaze-opt-runs" / f"{name}.1")
+        place.directory.mkdir(parents=True)
+        place.path.write_text(content)
+        os.utime(place.path, (number, number))
+        if name == "a record without end":
+            (place.directory / "trials.jsonl").touch()
+            os.truncate(place.directory / "trials.jsonl", 3 << 30)
+    tell(work_dir, EVENTS)  # and then the search is killed
+    deliver_all(destination)
+    assert trial_numbers(work_dir) == list(range(NUM_TRIALS))
+    assert "'experiment'" in place.state(place.read()).reason, "what it lacks is found by who delivers it"
+    said: list[str] = []
+    assert count_pending(destination, on_broken=said.append) == 2
+    assert [name for name in broken if any(name in text for text in said)] == [*broken][:-1]
+    assert len(said) == len(broken) - 1
+    assert all(text.endswith("nothing of it is delivered") for text in said)
+    record(work_dir, example_search(1))
+    assert [text for text in caplog.messages if "nothing of it" in text] == said
 
 
 def test_a_store_whose_making_is_cut_short_is_not_there(tmp_path: Path, monkeypatch) -> None:

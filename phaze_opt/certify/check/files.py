@@ -3,7 +3,6 @@
 import hashlib
 import io
 import json
-import os
 import zipfile
 import zlib
 from collections.abc import Mapping
@@ -34,7 +33,7 @@ from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.points_table import PointsTable, check_rows, read_points
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.record.input_files import is_directory, is_file, is_there, parse_json, shorten
+from phaze_opt.record.input_files import is_directory, is_file, is_there, parse_json, read_bytes, shorten
 from phaze_opt.record.plain_data import from_plain, to_plain
 
 _TYPE = np.dtype(np.int32)
@@ -117,6 +116,7 @@ class CertificateFiles:
     Attributes:
         certificate, points, pool, solutions: the files.
         multipliers: by micro-batch, each of shape (rows, slots).
+        statement_sha256: of the content of ``certificate.json``.
         changed: name of the first file that is not what a digest says; empty if there is none. Left to the end of the
             check, as a broken rule says more than that something was changed.
     """
@@ -126,6 +126,7 @@ class CertificateFiles:
     pool: PoolFile
     multipliers: Mapping[int, NDArray[np.int32]]
     solutions: SolutionsFile
+    statement_sha256: str
     changed: str = ""
 
 
@@ -147,17 +148,15 @@ def read_certificate(directory: Path) -> CertificateFiles:
     Raises:
         CertificateError: a file is missing, unknown, truncated or of another form.
     """
-    certificate, changed = _read_statement(directory)
-    contents = {name: _read_bytes(directory, name, _most_bytes(name, certificate)) for name in DATA_FILES}
-    digests = {name: hashlib.sha256(data).hexdigest() for name, data in contents.items()}
-    changed += [name for name, digest in digests.items() if digest != certificate.files[name]]
+    certificate, contents, changed = _read_contents(directory)
     return CertificateFiles(
         certificate=certificate,
         points=read_points(contents[POINTS_FILE], num_rows=certificate.space.size),
         pool=_value(PoolFile, _parse(contents[POOL_FILE], POOL_FILE), POOL_FILE),
         multipliers=read_multipliers(contents[MULTIPLIERS_FILE], certificate),
         solutions=_value(SolutionsFile, _parse(contents[SOLUTIONS_FILE], SOLUTIONS_FILE), SOLUTIONS_FILE),
-        changed=changed[0] if changed else "",
+        statement_sha256=hashlib.sha256(contents[CERTIFICATE_FILE]).hexdigest(),
+        changed=changed,
     )
 
 
@@ -167,26 +166,29 @@ def read_claimed(directory: Path) -> Certificate:
     Raises:
         CertificateError: a file is missing, changed or of another form, or the rows do not say what is claimed.
     """
-    certificate, changed = _read_statement(directory)
-    points_content = _read_bytes(directory, POINTS_FILE, _most_bytes(POINTS_FILE, certificate))
-    changed += [name for name in DATA_FILES if _digest(directory, name) != certificate.files[name]]
+    certificate, contents, changed = _read_contents(directory)
     if changed:
-        _refuse_changed(changed[0])
-    points = read_points(points_content, num_rows=certificate.space.size)
+        _refuse_changed(changed)
+    points = read_points(contents[POINTS_FILE], num_rows=certificate.space.size)
     check_rows(points)
     check_claim(certificate, points)
     return certificate
 
 
-def _read_statement(directory: Path) -> tuple[Certificate, list[str]]:
-    """``certificate.json``, and its name if its digest is not that of its content."""
-    content = _parse(_read_bytes(directory, CERTIFICATE_FILE, MAX_STATEMENT_BYTES), CERTIFICATE_FILE)
-    changed = [] if isinstance(content, dict) and is_unchanged(content) else [CERTIFICATE_FILE]
-    certificate = _value(Certificate, content, CERTIFICATE_FILE)
+def _read_contents(directory: Path) -> tuple[Certificate, dict[str, bytes], str]:
+    """The certificate, every file by its name, and the name of the first whose digest is another; empty for none."""
+    contents = {CERTIFICATE_FILE: _read_bytes(directory, CERTIFICATE_FILE, MAX_STATEMENT_BYTES)}
+    statement = _parse(contents[CERTIFICATE_FILE], CERTIFICATE_FILE)
+    certificate = _value(Certificate, statement, CERTIFICATE_FILE)
     if certificate.format != FORMAT:
         refuse(f"format is {certificate.format}, not {FORMAT}", file=CERTIFICATE_FILE)
     _check_names(directory, certificate)
-    return certificate, changed
+    contents |= {name: _read_bytes(directory, name, _most_bytes(name, certificate)) for name in DATA_FILES}
+    digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in DATA_FILES}
+    changed = [name for name in DATA_FILES if digests[name] != certificate.files[name]]
+    if not isinstance(statement, dict) or not is_unchanged(statement):
+        changed.insert(0, CERTIFICATE_FILE)
+    return certificate, contents, changed[0] if changed else ""
 
 
 def read_front(directory: Path) -> FrontOverWorlds:
@@ -230,21 +232,7 @@ def _most_bytes(name: str, certificate: Certificate) -> int:
 def _read_bytes(directory: Path, name: str, most_bytes: int) -> bytes:
     """A file, whole, unless it is larger than it can be."""
     try:
-        with (directory / name).open("rb") as file:
-            num_bytes = os.fstat(file.fileno()).st_size
-            content = b"" if num_bytes > most_bytes else file.read(num_bytes)
-    except OSError as error:
-        refuse(f"cannot be read ({error.strerror or error})", file=name, cause=error)
-    if num_bytes > most_bytes:
-        refuse(f"has {num_bytes:,} bytes, more than the {most_bytes:,} that such a file can have", file=name)
-    return content
-
-
-def _digest(directory: Path, name: str) -> str:
-    """sha256 of a file of any size."""
-    try:
-        with (directory / name).open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return read_bytes(directory / name, most_bytes)
     except OSError as error:
         refuse(f"cannot be read ({error.strerror or error})", file=name, cause=error)
 

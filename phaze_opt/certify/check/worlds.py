@@ -6,7 +6,6 @@ shares over the worlds where something is feasible, and by the most watts, area 
 Which worlds there are is the question, not the answer: they are laid out by the tables that state it.
 """
 
-import hashlib
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,14 +14,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.certify.certificate import (
-    BOUND_SLACK,
-    CERTIFICATE_FILE,
-    FRONT_FILE,
-    Claim,
-    DesignOverWorlds,
-    FrontOverWorlds,
-)
+from phaze_opt.certify.certificate import BOUND_SLACK, FRONT_FILE, Claim, DesignOverWorlds, FrontOverWorlds
 from phaze_opt.certify.check.check import check_files
 from phaze_opt.certify.check.dies import DieRows
 from phaze_opt.certify.check.files import CertificateFiles, read_front
@@ -234,14 +226,11 @@ def _checked_world(front: FrontOverWorlds, posed: CertifyProblem, directory: Pat
         CertificateError: it is refused, or it is one of another problem.
     """
     try:
-        content = (directory / CERTIFICATE_FILE).read_bytes()
         found = check_files(directory, lambda _: None, constants=posed.constants).files
-    except OSError as error:
-        refuse(f"{name} cannot be read ({error.strerror or error})", file=FRONT_FILE, cause=error)
     except CertificateError as error:
         rule = str(error).removesuffix("; the certificate is refused")
         refuse(f"{name}: {rule}", file=FRONT_FILE, cause=error)
-    if front.files[name] != hashlib.sha256(content).hexdigest():
+    if front.files[name] != found.statement_sha256:
         refuse(f"{name}: its digest is not that of its content", file=FRONT_FILE)
     certificate = found.certificate
     if certificate.problem_digest != posed.digest or certificate.scenario != posed.scenario:

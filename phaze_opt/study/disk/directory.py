@@ -14,10 +14,10 @@ from phaze_opt import __version__
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import check_directory, is_file
-from phaze_opt.record.journal import read_value
+from phaze_opt.record.journal import make_own, read_value
 from phaze_opt.record.lock import WAIT_S, locked
 from phaze_opt.record.suggestions import suggest
-from phaze_opt.record.whole_file import make_own, put_aside, unwritable
+from phaze_opt.record.whole_file import put_aside, unwritable
 from phaze_opt.study.config import Cell, Condition, StudyConfig
 
 _LOGGER = logging.getLogger(__name__)

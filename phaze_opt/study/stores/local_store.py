@@ -12,14 +12,13 @@ from pathlib import Path
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
-from phaze_opt.record.journal import SYNC_S, format_line, parse_line
+from phaze_opt.record.journal import MAX_LINE_BYTES, SYNC_S, format_line, parse_line, too_long
 from phaze_opt.record.lock import FileLock, open_lock
 from phaze_opt.record.whole_file import check_regular, unwritable
 from phaze_opt.search.result import KnownEvaluation
 
 _LOGGER = logging.getLogger(__name__)
 _MAX_OFFSET = 1 << 62
-_READ_BYTES = 1 << 24
 
 
 @dataclass(slots=True)
@@ -164,11 +163,17 @@ class _EvaluationFile:
         self.is_unsynced, self.synced_s = False, time.monotonic()
 
     def _read_on(self) -> None:
-        """Take in the whole lines that were appended since the last look."""
+        """Take in the whole lines that were appended since the last look.
+
+        Raises:
+            InputError: a line is longer than any of a journal.
+        """
         size = os.fstat(self.descriptor).st_size
         while size > self.end:
-            data = os.pread(self.descriptor, min(size - self.end, _READ_BYTES), self.end)
+            data = os.pread(self.descriptor, min(size - self.end, MAX_LINE_BYTES), self.end)
             lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
+            if not lines and len(data) == MAX_LINE_BYTES:
+                raise too_long(self.path)
             if not lines:
                 return
             for line in lines:

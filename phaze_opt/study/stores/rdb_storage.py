@@ -112,7 +112,7 @@ def _limits(url: URL) -> dict[str, object]:
 
 @dataclass(slots=True)
 class Insistence:
-    """Goes on with a database that has answered before: what fails as it is away is done again for a minute.
+    """Repeats what fails while a database is away, for `PATIENCE_S`; the database has answered before.
 
     Attributes:
         address: of the database.
@@ -123,7 +123,7 @@ class Insistence:
     lost_s: float = -math.inf
 
     def do(self, operation: Callable[[], T], *, patience_s: float | None = None) -> T:
-        """What an operation gives, which must be harmless to do again after it was done unnoticed.
+        """Run an operation until it succeeds, and give its result; it must be harmless to run twice.
 
         Raises:
             StorageError: the database failed, or did not come back in time; one sentence without secrets.
