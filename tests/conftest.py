@@ -1,6 +1,7 @@
 """What every test begins with: the examples Hypothesis draws, a Ctrl-C that arrives, the tier it belongs to.
 
-What is collected stays until the end, so the garbage collector looks at it neither while it grows nor later.
+What is collected stays until the end, so the garbage collector looks at it neither while it grows nor later,
+and at the rest as seldom as in commands.
 
 Hypothesis draws the same examples on every run of `make test`, and new ones in `make test-deep`; EXAMPLES=20 draws
 twenty times as many as a test states. `long_tests.txt` lists the tests that `make check` leaves to `make test`;
@@ -21,6 +22,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from more_examples import draw_more
+
+from phaze_opt import OBJECTS_PER_COLLECTION
 
 # Which test compiles a kernel first is chance; tests/cli/test_kernel_notice.py looks at what is said of it.
 os.environ["PHAZE_OPT_QUIET"] = "1"
@@ -81,6 +84,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     gc.freeze()
+    gc.set_threshold(OBJECTS_PER_COLLECTION)
     gc.enable()
 
 
