@@ -191,12 +191,14 @@ class _Stack:
         self._masks = np.array(masks)
         groups = [_leaves_of(entry, len(masks)) for entry in entries]
         leaves = [leaf for group in groups for leaf in group]
+        # Searches alone have no leaf: the kernel takes arrays of so many columns and of one type all the same.
+        num_columns = len(masks)
         self._leaves = (
-            np.array([leaf.vector.spread_price for leaf in leaves]),
-            np.array([leaf.vector.one_core_price for leaf in leaves]),
-            np.array([leaf.vector.core_multipliers for leaf in leaves]),
-            np.array([leaf.modes for leaf in leaves]),
-            np.array([bool((leaf.modes == FREE).all()) for leaf in leaves]),
+            np.array([leaf.vector.spread_price for leaf in leaves], np.float64).reshape(-1, num_columns),
+            np.array([leaf.vector.one_core_price for leaf in leaves], np.float64).reshape(-1, num_columns),
+            np.array([leaf.vector.core_multipliers for leaf in leaves], np.float64).reshape(-1, 2),
+            np.array([leaf.modes for leaf in leaves], np.int8).reshape(-1, num_columns),
+            np.array([bool((leaf.modes == FREE).all()) for leaf in leaves], np.bool_),
             np.cumsum([0, *(len(group) for group in groups)], dtype=np.int64),
             np.array([_core_limits_of(entry) for entry in entries], dtype=np.float64),
         )

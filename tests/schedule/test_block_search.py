@@ -89,6 +89,7 @@ def test_pools_use_searches_beside_vectors(seed, exclusivity):
             assert choices[row, column] == int(np.argmax(np.array(found) > max(found) * (1.0 - 1e-12)))
             expected[row] += max(found)
     assert bounds == pytest.approx(expected, rel=1e-12)
+    assert pool.bounds_by(choices, *rows, cores, floor_s=np.zeros(5)) == pytest.approx(bounds, rel=1e-12)
 
 
 def _bound_by(entry, block):
