@@ -1,11 +1,13 @@
 """Training software: what it fuses, how it orders ranks, what it overlaps (docs/validation.md) and what it refuses."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
 from typing import Annotated, Any
 
+from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import tensor_groups
@@ -276,6 +278,32 @@ class TrainingStack:
     options: Annotated[tuple[str, ...], later(())] = ()
     rules: Annotated[tuple[LaunchRule, ...], later(())] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what no software does: times that are gained, shares of more than the whole.
+
+        Raises:
+            InputError: a value is impossible; its key is the field.
+        """
+        for name, (low, high) in _POSSIBLE.items():
+            value = getattr(self, name)
+            if not low <= value <= high:
+                message = f"{value:g} is impossible for software; give {low:g} to {high:g}"
+                raise InputError(message, key=name)
+
+
+def _possible(number: Field[Any]) -> tuple[float, float]:
+    """Least and most that a number of software may be, by what its name says that it is."""
+    if number.name.endswith(("_overlap", "_efficiency", "_share")):
+        return 0.0, 1.0
+    if re.search("_s(_per_|$)", number.name):
+        return 0.0, MOST_OVERHEAD_S
+    return min(0.0, float(number.default)), MOST_FACTOR
+
+
+MOST_OVERHEAD_S, MOST_FACTOR = 60.0, 1e6
+"""What no overhead of a step or an operator reaches, s, and no other number of software."""
+_POSSIBLE = {each.name: _possible(each) for each in fields(TrainingStack) if type(each.default) in (int, float)}
+_POSSIBLE |= dict.fromkeys(("gradient_bytes", "fill_chunks", "whole_sets"), (1.0, MOST_FACTOR))
 
 IDEAL_STACK = TrainingStack()
 """Overlaps nothing and loses nothing."""

@@ -6,12 +6,13 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.cost.stacks import list_stacks, load_stack
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.objective.plan_options import PLAN_FLAGS
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
-from phaze_opt.workload.software import IDEAL_STACK, LaunchRule, launch_sizes
+from phaze_opt.workload.software import _POSSIBLE, IDEAL_STACK, LaunchRule, launch_sizes
 from phaze_opt.workload.training import TrainingSpec
 
 SIZES = launch_sizes(load_model("llama-3-8b"), TrainingSpec(1, 4096, 8), ParallelPlan())
@@ -139,3 +140,12 @@ def test_a_rule_holds_where_all_that_it_names_is_split():
     assert not rule.is_broken(sizes | {"context": 2})
     assert rule.is_broken(sizes | {"context": 2, "tensor": 2})
     assert not rule.is_broken(sizes | {"context": 2, "tensor": 2, "sequence_length": 12})
+
+
+@pytest.mark.parametrize("name", _POSSIBLE)
+def test_impossible_numbers_are_refused(name):
+    low, high = _POSSIBLE[name]
+    for value in (low - 0.5, high * 1.5, float("nan")):
+        with pytest.raises(InputError, match="is impossible for software") as caught:
+            replace(IDEAL_STACK, **{name: value})
+        assert caught.value.key == name
