@@ -297,7 +297,7 @@ def _possible(number: Field[Any]) -> tuple[float, float]:
         return 0.0, 1.0
     if re.search("_s(_per_|$)", number.name):
         return 0.0, MOST_OVERHEAD_S
-    return min(0.0, float(number.default)), MOST_FACTOR
+    return (-1.0 if number.default == -1.0 else 0.0), MOST_FACTOR
 
 
 MOST_OVERHEAD_S, MOST_FACTOR = 60.0, 1e6
