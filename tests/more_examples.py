@@ -9,7 +9,7 @@ from hypothesis import settings
 
 _SETTINGS = "_hypothesis_internal_use_settings"
 """Where Hypothesis keeps the settings of a test, its own or the profile's."""
-SHARE = 0.6
+SHARE = 0.4
 """Of the number that a test states, where examples are the same on every run: `make test-deep` draws all, and new."""
 
 

@@ -1,11 +1,13 @@
 """EXAMPLES multiplies what property tests draw, whether they state a number of their own or not."""
 
+import math
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from more_examples import SHARE
 
 CONFTEST = """
 import sys
@@ -24,6 +26,7 @@ def pytest_collection_modifyitems(items):
 """
 TESTS = """
 import pytest
+from more_examples import SHARE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -54,8 +57,11 @@ def test_numbers():
 """
 
 
+SHARED = " ".join(str(math.ceil(SHARE * number)) for number in (7, 100, 3))
+
+
 @pytest.mark.parametrize(
-    ("profile", "factor", "numbers"), [("same", "", "7 100 3"), ("same", "3", "21 300 9"), ("drawn", "3", "21 300 9")]
+    ("profile", "factor", "numbers"), [("same", "", SHARED), ("same", "3", "21 300 9"), ("drawn", "", "7 100 3")]
 )
 def test_examples_are_multiplied(factor: str, numbers: str, profile: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.format(str(Path(__file__).parent)))

@@ -1,5 +1,6 @@
 """Where the command starts: signals are heard before anything that takes a while is imported."""
 
+import codecs
 import gc
 import os
 import sys
@@ -7,6 +8,13 @@ import sys
 from phaze_opt import OBJECTS_PER_COLLECTION
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, NOTHING_KEPT
 from phaze_opt.cli.stop_signals import StopSignals
+
+
+def replace_unknown(error: UnicodeError) -> tuple[str, int]:
+    """Write a space for each space that an encoding lacks (before a unit), and ``?`` for all else."""
+    assert isinstance(error, UnicodeEncodeError)
+    lacking = error.object[error.start : error.end]
+    return "".join(" " if each.isspace() else "?" for each in lacking), error.end
 
 
 def make_writable() -> None:
@@ -18,10 +26,11 @@ def make_writable() -> None:
     while (place := os.open(os.devnull, os.O_RDWR)) <= 2:  # noqa: PLR2004 (standard error)
         os.set_inheritable(place, True)
     os.close(place)
+    codecs.register_error("legible", replace_unknown)
     for number, name in ((1, "stdout"), (2, "stderr")):
         setattr(sys, name, getattr(sys, name) or os.fdopen(number, "w", encoding="utf-8"))
         if getattr(sys, name).errors in ("strict", "surrogateescape"):
-            getattr(sys, name).reconfigure(errors="replace")
+            getattr(sys, name).reconfigure(errors="legible")
 
 
 def main() -> None:

@@ -79,7 +79,7 @@ COMMANDS = {
     "study": LazyCommand(
         "Run, list and compare controlled studies of strategies.",
         function="app",
-        kept="searches that had ended are kept: run the same command again, a run with --resume",
+        kept="searches that had ended are kept: run the same command again (`study run` with --resume)",
     ),
     "report": LazyCommand("Write the report of a study from what it left on disk."),
     "space": LazyCommand("Describe a search space.", "catalogue"),

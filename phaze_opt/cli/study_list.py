@@ -1,5 +1,6 @@
 """What ``phaze-opt study list`` prints: a row a study, from its plan and the number of its finished searches."""
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -19,7 +20,7 @@ def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:
             planned = len(config["settings"]) * len(config["workloads"]) * len(config["contenders"])
             name, num_cells = str(config["name"]), planned * len(config["seeds"])
         except (InputError, KeyError, TypeError):
-            name, num_cells = "(unreadable)", 0
+            name, num_cells = "(unreadable)", None
         rows.append(
             {
                 "name": name,
@@ -40,12 +41,12 @@ def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
         (
             str(row["name"]),
             str(row["study_id"]),
-            f"{row['finished_searches']} of {row['planned_searches']}",
+            f"{row['finished_searches']} of {row['planned_searches'] or '?'}",
             describe_age(row["age_s"]),
         )
         for row in rows
     )
-    done = sum(row["finished_searches"] >= row["planned_searches"] > 0 for row in rows)
+    done = sum(row["finished_searches"] >= (row["planned_searches"] or math.inf) for row in rows)
     out().print(f"{len(rows):,} studies, {done:,} of them finished; `phaze-opt report NAME` writes what one found.")
     print_tables(TableContent("Studies", columns, cells))
 

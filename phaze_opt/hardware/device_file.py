@@ -77,7 +77,10 @@ def _checked_name(document: Document, path: Path) -> str:
     is_fine = isinstance(name, str) and name.strip() == name and name.isprintable()
     if is_fine and 0 < len(name) <= _MOST_CHARACTERS and not set(name) & set("/,="):
         return str(name)
-    message = f"value {shorten(name)} must be a name of up to {_MOST_CHARACTERS} characters, without '/', ',' and '='"
+    rule = (
+        f"must be a name of up to {_MOST_CHARACTERS} printable characters, without '/', ',', '=' and spaces at its ends"
+    )
+    message = f"value {shorten(name)} {rule}"
     raise document.fault(message, "name")
 
 

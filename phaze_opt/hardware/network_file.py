@@ -98,7 +98,7 @@ class _DimensionTable(_Table):
     topology: Annotated[Topology, Field(strict=False)]
     size: Annotated[int, counts(MAX_DEVICES)]
     bandwidth_gb_per_s: _Rate
-    latency_us: Annotated[float, Bounds("us", 0.0, 1000.0)]
+    latency_us: Annotated[float, Bounds("us", 0.05, 1000.0).or_none]
     curve: (
         Annotated[
             Annotated[str, AfterValidator(_fabric), Tag("fabric")] | Annotated[_CurveTable, Tag("table")],

@@ -78,5 +78,6 @@ def test_what_an_encoding_lacks_is_replaced(tmp_path):
     result = ended("", "network", "show", str(file), PYTHONIOENCODING="ascii")
     assert (result.returncode, result.stderr) == (0, "")
     assert "??-1" in result.stdout
+    assert "? " not in result.stdout.replace("??-1 ", "")
     own = ended("", "network", "show", str(file), PYTHONIOENCODING="ascii:backslashreplace")
     assert r"\u82af\u7247-1" in own.stdout

@@ -36,6 +36,7 @@ MESH = tomllib.loads(resources.files("phaze_opt.hardware").joinpath("fabrics.tom
 ]["links"]
 bandwidths = st.floats(1e8, 9e13)
 times = st.floats(0, 9e-4)
+latencies = st.just(0.0) | st.floats(6e-8, 9e-4)
 curves = st.builds(
     CollectiveCurve,
     bandwidths,
@@ -50,9 +51,9 @@ curves = st.builds(
     most_hops=st.floats(0, 100),
 )
 kinds = st.lists(st.builds(KindCurve, st.sampled_from(CollectiveKind), curves), max_size=3, unique_by=lambda k: k.kind)
-plain = st.builds(NetworkDimension, st.sampled_from(Topology), st.integers(1, 64), bandwidths, times)
+plain = st.builds(NetworkDimension, st.sampled_from(Topology), st.integers(1, 64), bandwidths, latencies)
 measured = st.builds(
-    MeasuredDimension, st.sampled_from(Topology), st.integers(1, 64), bandwidths, times, curves, kinds.map(tuple)
+    MeasuredDimension, st.sampled_from(Topology), st.integers(1, 64), bandwidths, latencies, curves, kinds.map(tuple)
 )
 
 

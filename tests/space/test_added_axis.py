@@ -73,6 +73,7 @@ def work_on(package: Path, folder: Path, axis: str, strategies: list[str], *more
     ])  # fmt: skip
 
 
+@pytest.mark.slow
 def test_an_added_parameter_is_searched_proved_and_reported(package: Path, tmp_path: Path) -> None:
     chip = "num_tc=4,num_vc=16,tc_width=64,tc_depth=64,glb_mb=8,hbm_gb=80,clock_mhz="
     evaluations = [["evaluate", *TASK, "--arch", f"{chip}{clock}", "--no-range"] for clock in (700, 1400)]

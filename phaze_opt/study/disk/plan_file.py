@@ -108,7 +108,8 @@ def refuse_changed_code(config: StudyConfig, directory: StudyDirectory, cells: S
 
 
 def _named(origins: Sequence[PluginOrigin]) -> str:
-    return ", ".join(f"{one.name} of {one.distribution or 'no distribution'} {one.version}".strip() for one in origins)
+    whole = (f"{one.name} of {one.distribution} {one.version}" if one.distribution else one.name for one in origins)
+    return ", ".join(whole)
 
 
 def write_plan(directory: StudyDirectory, config: StudyConfig, conditions: Sequence[Condition]) -> Mapping[str, object]:
