@@ -69,6 +69,10 @@ $(VENV)/.installed-ui: $(VENV)/.installed-dev
 	$(INSTALL) -c constraints.txt -e ".[dev,ui-test]"
 	@touch $@
 
+$(VENV)/.installed-onnx: $(VENV)/.installed-dev
+	$(INSTALL) -c constraints.txt -e ".[dev,onnx]"
+	@touch $@
+
 $(VENV)/.installed-reference: $(VENV)/.installed-dev
 	$(INSTALL) -c constraints.txt -e ".[dev,reference]"
 	@touch $@
@@ -120,7 +124,7 @@ durations: $(VENV)/.installed-dev $(VENV)/.compiled
 test-slow: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(BIN)/pytest -m slow
 
-endurance: $(VENV)/.installed-dev $(VENV)/.compiled
+endurance: $(VENV)/.installed-onnx $(VENV)/.compiled
 	MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 LONG_TRIALS=100000 $(PYTEST) -m "slow or not slow" tests/endurance
 
 ROUNDS ?= 10

@@ -17,6 +17,9 @@ from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from phaze_opt.study.config import StudyConfig
     from phaze_opt.study.events import StudyEvent
     from phaze_opt.study.result import StudyResult
     from phaze_opt.track.protocol import Delivery, TrackingSession
@@ -94,12 +97,8 @@ def run(
     json: options.JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
-    from phaze_opt.cli.progress import study_progress
-    from phaze_opt.cli.study_output import print_record, print_study, study_to_json
-    from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.study.execution.engine import shared_engine
     from phaze_opt.study.files.study_file import read_study
-    from phaze_opt.study.run import run_study
     from phaze_opt.track.guard import open_study_tracker
     from phaze_opt.track.protocol import TrialRuns
 
@@ -110,40 +109,49 @@ def run(
     if restart and not resume:
         say("--restart goes on with what is there, as --resume does")
     engine = shared_engine(storage=storage, dask=dask)
-    started = time.monotonic()
     session = open_study_tracker(
         "null" if worker else records.chosen_tracker, replace(records.tracker_config(), trials=trials)
     )
+    how: dict[str, Any] = {"jobs": jobs, "is_resumed": resume, "restart": tuple(restart or ())}
+    how |= {"work_dir": records.work_dir, "engine": engine, "is_worker": worker}
+    result, delivery = _run_and_print(config, session, how, is_detailed=details, is_json=json)
+    words = (["--as", published] if published else []) + [f"--plugin-file {path}" for path in plugins.plugin_file]
+    _conclude(result, delivery, " ".join(["phaze-opt study run", str(file), *words]))
+
+
+def _run_and_print(
+    config: StudyConfig,
+    session: TrackingSession[StudyEvent],
+    how: Mapping[str, Any],
+    *,
+    is_detailed: bool,
+    is_json: bool,
+) -> tuple[StudyResult, Delivery]:
+    """Run a study, print what it found and write its report; ``how`` are keywords of `run_study`."""
+    from phaze_opt.cli.progress import study_progress
+    from phaze_opt.cli.study_output import print_record, print_study, study_to_json
+    from phaze_opt.report.study.findings import describe_findings
+    from phaze_opt.study.run import run_study
+
+    started = time.monotonic()
     result: StudyResult | None = None
     files: dict[str, Path] = {}
     try:
-        with study_progress(config.name, is_quiet=json) as show:
-            result = run_study(
-                config,
-                work_dir=records.work_dir,
-                jobs=jobs,
-                is_resumed=resume,
-                restart=tuple(restart or ()),
-                observers=(session,),
-                on_progress=show,
-                engine=engine,
-                is_worker=worker,
-                describe=describe_findings,
-            )
+        with study_progress(config.name, is_quiet=is_json) as show:
+            result = run_study(config, observers=(session,), on_progress=show, describe=describe_findings, **how)
         wall_s = time.monotonic() - started
-        if not json:
-            print_study(result, is_detailed=details)
-        if not worker:
+        if not is_json:
+            print_study(result, is_detailed=is_detailed)
+        if not how["is_worker"]:
             with spared("the report"):
                 files = write_report(result, session)
     finally:
         delivery = session.close()
-        if result is not None and json:
+        if result is not None and is_json:
             print_json(study_to_json(result, session, wall_s=wall_s))
         elif result is not None:
-            print_record(files, session, is_detailed=details)
-    words = (["--as", published] if published else []) + [f"--plugin-file {path}" for path in plugins.plugin_file]
-    _conclude(result, delivery, " ".join(["phaze-opt study run", str(file), *words]))
+            print_record(files, session, is_detailed=is_detailed)
+    return result, delivery
 
 
 def write_report(result: StudyResult, session: TrackingSession[StudyEvent]) -> dict[str, Path]:

@@ -51,7 +51,7 @@ class GuardedEstimator:
             return replace(self, estimator=self.estimator.with_constants(constants))
 
     def estimate(self, operators: Sequence[Operator], accelerators: AcceleratorTable) -> Estimates:
-        """What it says.
+        """Estimates of operators on accelerators, as the estimator gives them.
 
         Raises:
             PluginFaultError: its code raised an error.
@@ -60,7 +60,7 @@ class GuardedEstimator:
             return self.estimator.estimate(operators, accelerators)
 
     def explain(self, operators: Sequence[Operator], accelerator: Accelerator) -> tuple[OperatorBreakdown, ...]:
-        """What it says, as `estimate`."""
+        """Breakdowns of operators on one accelerator; errors as of `estimate`."""
         with self._code():
             return self.estimator.explain(operators, accelerator)
 
@@ -73,7 +73,7 @@ class GuardedCompiler(GuardedEstimator):
     """One that prepares operators once."""
 
     def compile(self, operators: Sequence[Operator]) -> Sequence[Operator]:
-        """What it makes of them."""
+        """Operators as the estimator prepares them."""
         assert isinstance(self.estimator, CompilingEstimator)
         with self._code():
             return self.estimator.compile(operators)

@@ -183,4 +183,4 @@ FOLDED = frozenset(
     {"Add", "Cast", "Ceil", "Concat", "Constant", "Div", "Equal", "Floor", "Gather", "Identity", "Max", "Min", "Mod"}
     | {"Mul", "Neg", "ReduceProd", "Reshape", "Shape", "Slice", "Squeeze", "Sub", "Unsqueeze", "Where"}
 )
-"""Operators that exporters compute shapes by; none gives more elements than it takes."""
+"""Operators that exporters compute shapes by; what they give is of the size of their inputs, broadcast at most."""

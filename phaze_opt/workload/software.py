@@ -79,7 +79,8 @@ NO_HABITS = StackMemory()
 """Of an ideal software, and of TPUs'."""
 
 
-DEGREES = ("tensor", "pipeline", "data", "context", "expert", "interleave", "micro_batch", "zero")
+PARALLEL = ("tensor", "pipeline", "data", "context", "expert")
+DEGREES = (*PARALLEL, "interleave", "micro_batch", "zero")
 """Fields of plans that rules speak of."""
 
 
@@ -118,10 +119,11 @@ class LaunchRule:
         factors = " x ".join([str(self.times)] * (self.times > 1) + names)
         wanted = "of at most" if self.is_most else "of at least" if self.is_least else "in multiples of"
         product = f"{self._product(sizes)} ({factors})" if self.of else str(self.times)
+        subject = f"a {self.size} degree" if self.size in PARALLEL else self.size.replace("_", " ")
         varied = self.give.partition("{")[2].partition("}")[0]
         kept = " or ".join(map(str, self._kept(varied, sizes))) if varied else ""
         return (
-            f"{software} takes {self.size.replace('_', ' ')} {wanted} {product}, not {sizes[self.size]}; give "
+            f"{software} takes {subject} {wanted} {product}, not {sizes[self.size]}; give "
             f"{self.give.replace(f'{{{varied}}}', kept)} ({self.source})"
         )
 
