@@ -66,7 +66,8 @@ def near_table(
     )
     starred = "" if all(least.is_proved for least in found) else f"* the least of {looked_at}, not proved"
     proved = "no other design so near the best takes less" if any(least.is_proved for least in found) else ""
-    text = "; ".join(filter(None, (note, proved, starred, chip_note(row.point for row in rows))))
+    blank = "a blank line: the design above it" if any(len(row.what) > 1 for row in rows) else ""
+    text = "; ".join(filter(None, (note, blank, proved, starred, chip_note(row.point for row in rows))))
     title = "Best design, and smallest, coolest and cheapest within 1 and 5 % of it"
     return table_of(title, fields, zip(rows, rates, strict=True), text, emphasis=lambda item: item[0] is rows[0])
 
