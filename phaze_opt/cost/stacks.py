@@ -5,9 +5,10 @@ and which parts of a plan no measurement of its software covers: features, pairs
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
+from importlib.resources.abc import Traversable
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any, get_type_hints
@@ -15,7 +16,7 @@ from typing import Any, get_type_hints
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device, MatrixStyle
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.record.document import parse_toml
+from phaze_opt.record.document import Document, parse_toml
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.workload.plan import ParallelPlan, Recompute
@@ -25,8 +26,6 @@ _STACK = "stack/"
 _FOLDER, _OPTIONS = "software", "software_options.toml"
 _ABLE, _ROWS = "of", "rows"
 """Key of an option's table: software that has it, with all that extends it."""
-_NOT_OF_STACKS = ("extends", "options", "measured", "is_profile", "cannot", "trains_any")
-"""Keys of a software's file that state no field of a stack: its options are what it can do, a stack's are in force."""
 TENSOR, SEQUENCE, PIPELINE, INTERLEAVE = "tensor parallel", "sequence parallel", "pipeline", "interleaving"
 CONTEXT, EXPERT, REPLICAS, HYBRID = "context parallel", "expert parallel", "replicas without ZeRO", "hybrid sharding"
 FOLDED = "experts folded over tensor groups"
@@ -47,12 +46,46 @@ FAR = 2
 
 
 @cache
-def software_tables() -> Mapping[str, dict[str, Any]]:
-    """What the files of ``software`` state, by name: `TrainingStack`, ``extends``, ``options`` and ``measured``."""
+def _files() -> Mapping[str, Document]:
+    """The files of ``software``, by name."""
     folder = resources.files("phaze_opt.cost").joinpath(_FOLDER)
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
-    read = {file.name: parse_toml(file.read_text(encoding="utf-8"), source=file.name).values for file in files}
-    return MappingProxyType({name.removesuffix(".toml"): values for name, values in read.items()})
+    return MappingProxyType({file.name.removesuffix(".toml"): _read(file) for file in files})
+
+
+def _read(file: Traversable) -> Document:
+    """One of them."""
+    try:
+        return parse_toml(file.read_text(encoding="utf-8"), source=file.name)
+    except UnicodeDecodeError as error:
+        message = f"is not text in UTF-8: {error}"
+        raise InputError(message, source=file.name) from error
+
+
+@cache
+def software_tables() -> Mapping[str, dict[str, Any]]:
+    """What the files of ``software`` state, by name: `TrainingStack`, ``extends``, ``options`` and ``measured``.
+
+    Raises:
+        InputError: a file states what it cannot, such as software that extends itself.
+    """
+    files = _files()
+    for name, document in files.items():
+        base = _about(document).extends
+        above = [name]
+        while base is not None:
+            if base in above or base not in files:
+                rule = f"'{base}' is no other software; {suggest(base, files)}"
+                raise document.fault(rule, "extends")
+            above.append(base)
+            base = _about(files[base]).extends
+    return MappingProxyType({name: document.values for name, document in files.items()})
+
+
+def _about(document: Document) -> "_About":
+    """What a software's file states beside its stack."""
+    of_both = {key: value for key, value in document.values.items() if key in _ABOUT}
+    return replace(document, values=of_both).validate(_About)
 
 
 @cache
@@ -206,7 +239,8 @@ def _stated(name: str) -> TrainingStack:
     stated = {key: value for table in tables for key, value in table.items()}
     stated["name"] = name
     stated["memory"] = {key: value for table in tables for key, value in table.get("memory", {}).items()}
-    return from_plain(TrainingStack, {key: value for key, value in stated.items() if key not in _NOT_OF_STACKS})
+    document = replace(_files()[name], values={key: value for key, value in stated.items() if key not in _ABOUT})
+    return document.validate(TrainingStack)
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,6 +309,30 @@ class SoftwareRows:
         return tuple(dict.fromkeys(each.dataset for each in self.rows))
 
 
+@dataclass(frozen=True, slots=True)
+class _About:
+    """What a software's file states beside the fields of `TrainingStack`.
+
+    Attributes:
+        extends: the software whose file holds where this one is silent.
+        options: what it can do, and fields of a stack that it then has; a stack's own are those in force.
+        measured: what its rows cover.
+        is_profile: whether its rows are of a profiler.
+        trains_any: whether it trains any module.
+        cannot: options that it lacks though what it extends has them.
+    """
+
+    extends: str | None = None
+    options: Mapping[str, dict[str, Any]] = field(default_factory=dict)
+    measured: SoftwareRows | None = None
+    is_profile: bool = False
+    trains_any: bool = False
+    cannot: tuple[str, ...] = ()
+
+
+_ABOUT = tuple(each.name for each in fields(_About))
+
+
 def plan_features(plan: ParallelPlan) -> dict[str, int]:
     """Parallel features that a plan uses, each with its degree."""
     shards = plan.shards if plan.zero else 0
@@ -296,8 +354,7 @@ def plan_features(plan: ParallelPlan) -> dict[str, int]:
 @cache
 def measured_rows(software: str) -> SoftwareRows | None:
     """What was measured of a software; None of one that is not measured, such as the ideal one."""
-    measured = software_tables().get(software, {}).get("measured")
-    return None if measured is None else from_plain(SoftwareRows, measured)
+    return _about(_files()[software]).measured if software in software_tables() else None
 
 
 def rows_like(rows: SoftwareRows, *, machine: str, dtype: str) -> SoftwareRows:

@@ -3,6 +3,7 @@
 As a script it is that process: a line of JSON on standard input is a run, a line on standard output is how it ended.
 """
 
+import gc
 import importlib
 import json
 import os
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import traceback
 from dataclasses import asdict, dataclass, field
+from functools import _lru_cache_wrapper
 from pathlib import Path
 
 CPU_LIMIT_S = 10
@@ -35,6 +37,7 @@ class Run:
         is_warm_up: in the process itself, so that forks find loaded what it loads.
         cpu_limit_s: processor time that ends it.
         has_figures: whether pages of studies have files of their figures, which take most of their time.
+        software: folder below the directory in place of the package's files of training software; empty: the package's.
     """
 
     arguments: list[str]
@@ -43,6 +46,7 @@ class Run:
     is_warm_up: bool = False
     cpu_limit_s: int = CPU_LIMIT_S
     has_figures: bool = True
+    software: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,6 +179,9 @@ def call(request: Run) -> int:
 
     if not request.has_figures:
         replace_at("phaze_opt.report.page:render_figures", lambda _: {})
+    if request.software:
+        replace_at("phaze_opt.cost.stacks:_FOLDER", str(Path(request.software).absolute()))
+        forget()
     if request.interrupted_at:
         replace_at(request.interrupted_at, stop)
     try:
@@ -185,6 +192,13 @@ def call(request: Run) -> int:
         traceback.print_exc()
         return 1
     return 0
+
+
+def forget() -> None:
+    """Empty what functions of the package remember, which the process that forks read already."""
+    for found in gc.get_objects():
+        if isinstance(found, _lru_cache_wrapper) and found.__module__.startswith("phaze_opt."):
+            found.cache_clear()
 
 
 def stop(*_: object, **__: object) -> None:

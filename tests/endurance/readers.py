@@ -24,6 +24,7 @@ STUDY = "study run study.toml --no-tracking --json"
 PROOF, STUDIED, WORLDS = "phaze-opt-certificates/*", "phaze-opt-studies/*", "phaze-opt-certificates/robust/*"
 VALIDATE = "validate --json --data"
 PLAN = "--software megatron-core --model tiny --devices 8 --global-batch 16 --micro-batch 1 --json"
+OF_SOFTWARE = f"evaluate --arch h100 {PLAN}".replace("megatron-core", "STEM")
 COPIES = {
     "layer.json": "tests/cli/two_matmuls.json",
     "instance.json": "tests/placement/data/01_tiny4_w1_d8.json",
@@ -45,6 +46,7 @@ class Reader:
         origin: what made the folder it lies in, one of `ORIGINS`.
         file: a pattern below the folder; the mutant is one of those it finds.
         command: what reads it, run in the folder.
+        software: folder in place of the package's files of training software, which no command takes from a user.
     """
 
     name: str
@@ -52,10 +54,11 @@ class Reader:
     file: str
     kind: Kind
     command: str
+    software: str = ""
 
     def command_on(self, path: Path) -> str:
         """The command that reads a file at a path below the folder."""
-        return self.command.replace("DIR", str(path.parent)).replace("FILE", str(path))
+        return self.command.replace("DIR", str(path.parent)).replace("FILE", str(path)).replace("STEM", path.stem)
 
 
 READERS = (
@@ -65,6 +68,7 @@ READERS = (
     Reader("space", "texts", "space.toml", Kind.TOML, "space --space space.toml"),
     Reader("prices", "texts", "prices.toml", Kind.TOML, f"{EVALUATE} --prices prices.toml"),
     Reader("study file", "texts", "study.toml", Kind.TOML, STUDY),
+    Reader("software", "software", "software/*.toml", Kind.TOML, OF_SOFTWARE, software="software"),
     Reader("model", "texts", "config.json", Kind.JSON, EVALUATE.replace("tiny", "config.json")),
     Reader("traced model", "models", "traced-*.json", Kind.TRACED, EVALUATE.replace("tiny", "FILE")),
     Reader("ONNX file", "models", "*.onnx", Kind.ONNX, "extract --onnx FILE --out out.json"),
@@ -103,6 +107,12 @@ def make_texts(directory: Path, runner: CommandRunner) -> None:
         shutil.copyfile(ROOT / path, directory / name)
 
 
+def make_software(directory: Path, runner: CommandRunner) -> None:
+    """The package's files of training software."""
+    del runner
+    shutil.copytree(ROOT / "phaze_opt/cost/software", directory / "software")
+
+
 def make_models(directory: Path, runner: CommandRunner) -> None:
     """Traced models of several kinds, and ONNX files where the library is there to make and to read them."""
     del runner
@@ -130,6 +140,7 @@ def run_of(command: str, interrupted_at: str = "") -> Callable[[Path, CommandRun
 ORIGINS = {
     "texts": make_texts,
     "models": make_models,
+    "software": make_software,
     "certificate": run_of(CERTIFY),
     "proof": run_of(CERTIFY, "phaze_opt.certify.prove:write_certificate"),
     "front": run_of(FRONT),

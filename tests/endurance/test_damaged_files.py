@@ -81,7 +81,7 @@ def run_in_copy(reader: Reader, runner: CommandRunner, origin: Path, copy: Path,
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(origin, copy)
     (copy / path).write_bytes(content)
-    return runner.run(reader.command_on(path).split(), copy)
+    return runner.run(reader.command_on(path).split(), copy, software=reader.software)
 
 
 def is_forged(mutant: bytes, original: bytes) -> bool:
