@@ -239,7 +239,8 @@ def _stated(name: str) -> TrainingStack:
     stated = {key: value for table in tables for key, value in table.items()}
     stated["name"] = name
     stated["memory"] = {key: value for table in tables for key, value in table.get("memory", {}).items()}
-    document = replace(_files()[name], values={key: value for key, value in stated.items() if key not in _ABOUT})
+    file = next(each for each in reversed(lineage(name)) if each in _files())
+    document = replace(_files()[file], values={key: value for key, value in stated.items() if key not in _ABOUT})
     return document.validate(TrainingStack)
 
 

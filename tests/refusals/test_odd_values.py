@@ -1,10 +1,14 @@
-"""No file of a user's ends in anything but a result or one sentence, whatever stands at any of its keys."""
+"""No file of a user's ends in anything but a result or one sentence, whatever stands at any of its keys.
+
+`make test` tries every third variant of a file, each odd value at some key; `make test-slow` all of them.
+"""
 
 import copy
 import json
 import tomllib
 from collections.abc import Callable, Iterator
 from importlib import resources
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +123,12 @@ def variants(values: Any, form: str) -> Iterator[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("name", READERS)
-def test_odd_values_give_a_result_or_one_sentence(name: str, folder: Path) -> None:
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])  # a key has 22 or 23 variants
+def test_odd_values_give_a_result_or_one_sentence(name: str, every: int, folder: Path) -> None:
     form, values, read = READERS[name]
     path = folder / f"given.{form}"
     num_refused, faults = 0, []
-    for what, variant in variants(values, form):
+    for what, variant in islice(variants(values, form), 0, None, every):
         path.write_text(text_of(form, variant), encoding="utf-8")
         try:
             read(path)
@@ -134,4 +139,4 @@ def test_odd_values_give_a_result_or_one_sentence(name: str, folder: Path) -> No
         except Exception as error:  # noqa: BLE001  # the fault that is looked for
             faults.append((what, f"{type(error).__name__}: {str(error)[:200]}"))
     assert not faults, (len(faults), faults[:10])
-    assert num_refused > 50
+    assert num_refused > 50 / every
