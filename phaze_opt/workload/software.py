@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.plain_data import later
+from phaze_opt.record.suggestions import suggest
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import tensor_groups
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
@@ -82,6 +83,8 @@ NO_HABITS = StackMemory()
 PARALLEL = ("tensor", "pipeline", "data", "context", "expert")
 DEGREES = (*PARALLEL, "interleave", "micro_batch", "zero")
 """Fields of plans that rules speak of."""
+SIZES = (*DEGREES, "sequence_length", "key_value_heads", "experts", "micro_batches", "sequence_shards", "expert_folds")
+"""All that rules speak of: keys of `launch_sizes`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +109,21 @@ class LaunchRule:
     when: tuple[str, ...] = ()
     is_most: Annotated[bool, later(False)] = False
     give: Annotated[str, later("")] = field(default="", compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse a rule of what no plan has, or of multiples of less than one.
+
+        Raises:
+            InputError: with the near miss.
+        """
+        varied = self.give.partition("{")[2].partition("}")[0]
+        for name in (self.size, *self.of, *self.when, *([varied] if varied else [])):
+            if name not in SIZES:
+                message = f"no rule of a launcher is about '{name}'; {suggest(name, SIZES)}"
+                raise InputError(message, key="rules")
+        if self.times < 1:
+            message = f"a rule's factor is 1 or more, not {self.times}"
+            raise InputError(message, key="rules")
 
     def is_broken(self, sizes: Mapping[str, Any]) -> Any:
         """Whether a plan, or each of many, breaks it, by `launch_sizes`."""

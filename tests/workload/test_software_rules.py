@@ -13,6 +13,7 @@ from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.software import _POSSIBLE, IDEAL_STACK, LaunchRule, launch_sizes
+from phaze_opt.workload.software import SIZES as KNOWN_SIZES
 from phaze_opt.workload.training import TrainingSpec
 
 SIZES = launch_sizes(load_model("llama-3-8b"), TrainingSpec(1, 4096, 8), ParallelPlan())
@@ -149,3 +150,22 @@ def test_impossible_numbers_are_refused(name):
         with pytest.raises(InputError, match="is impossible for software") as caught:
             replace(IDEAL_STACK, **{name: value})
         assert caught.value.key == name
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ({"size": "sequence_lenght"}, "'sequence_lenght'; did you mean 'sequence_length'"),
+        ({"of": ("tensr",)}, "'tensr'"),
+        ({"when": ("",)}, "''"),
+        ({"give": "--pipeline {stages}"}, "'stages'"),
+        ({"times": 0}, "1 or more, not 0"),
+    ],
+)
+def test_a_rule_is_of_what_plans_have(values, why):
+    with pytest.raises(InputError, match=re.escape(why)):
+        LaunchRule(**{"size": "sequence_length", "of": ("tensor",), "source": "mine.py: x"} | values)
+
+
+def test_rules_speak_of_what_is_counted():
+    assert set(SIZES) == set(KNOWN_SIZES)
