@@ -294,7 +294,8 @@ def chunk_sizes(blocks: Sequence[int], chunks: int) -> tuple[int, ...]:
 
 FREE_TENSOR = (1, 2, 4, 8)
 """Tensor degrees tried where none is given: a node's devices."""
-FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
+FREE_MICRO_BATCH = tuple(range(1, 17))
+"""Micro-batches tried where none is given: those of them that divide a replica's samples."""
 FREE_EXPERT_TENSOR = (0, 1)
 """Experts split by the whole tensor group, or whole ones spread over at least one such group (``expert`` from t on).
 
