@@ -34,7 +34,7 @@ from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rat
 from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, idle_devices
 from phaze_opt.objective.compile import compile_steps
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
@@ -136,6 +136,8 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
             ranking = replace(ranking, ranked=ranking.ranked.led_by(chosen.ranked.plan))
     to_run = setting.place_to_run(ranking.ranked)
     evaluation = evaluate_ranking(job, ranking, place=to_run, fused=fused)
+    idle = idle_devices(evaluation, job.num_devices).rstrip(".")
+    notes = (*notes, Note("idle_devices", idle)) if idle else notes
     if device is not None and device.style is MatrixStyle.TILES:
         notes = (*notes, *shape_notes(job, evaluation))
     if fused is not None:

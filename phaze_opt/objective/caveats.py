@@ -155,6 +155,29 @@ def partial_nodes_note(answer: Answer) -> str:
     )
 
 
+def idle_devices_note(answer: Answer) -> str:
+    """How many devices the full plan of an evaluation leaves idle."""
+    if answer.evaluation is None or answer.scenario is None:
+        return ""
+    return idle_devices(answer.evaluation, answer.scenario.cluster.num_devices)
+
+
+def idle_devices(evaluation: Evaluation, devices: int) -> str:
+    """How many of a cluster's devices a full plan leaves idle, and the nearest batches that more replicas can share."""
+    placement = evaluation.placement
+    if placement is None or placement.plan is None or placement.devices_used >= devices:
+        return ""
+    data = placement.plan.data
+    said = f"{devices - placement.devices_used:,} of {devices:,} devices stay idle"
+    batch = data * placement.plan.micro_batch * placement.num_micro_batches
+    replicas = devices // (placement.devices_used // data)
+    if replicas == data:
+        return f"{said}: no further stage or replica fits."
+    below = batch // replicas * replicas
+    nearest = " or ".join(f"{each:,}" for each in (below, below + replicas) if each)
+    return f"{said}: a global batch of {batch:,} divides among {data:,} replicas, not {replicas:,}; {nearest} would."
+
+
 def area_budget_note(answer: Answer) -> str:
     """That a budget of area is larger than every chip of the space."""
     if answer.space is None or answer.scenario is None or answer.scenario.max_area_mm2 is None:
@@ -300,6 +323,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
         "sparse_weights": sparse_note,
         "padded_batch": padding_note,
         "partial_nodes": partial_nodes_note,
+        "idle_devices": idle_devices_note,
         "area_budget": area_budget_note,
         "tdp_budget": tdp_budget_note,
         "edge_of_space": edge_note,

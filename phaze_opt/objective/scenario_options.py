@@ -33,7 +33,7 @@ MAX_MICRO_BATCH = 1 << 16
 MAX_DEGREE = 1 << 20
 """Largest degree of parallelism that a plan may be given."""
 MAX_HBM_GB = 1 << 20
-PLANNED_MICRO_BATCHES = (1, 2, 4, 8, 16)
+PLANNED_MICRO_BATCHES = tuple(range(1, 17))
 """Of full plans, as `workload.plan.FREE_MICRO_BATCH`."""
 USUAL_MICRO_BATCHES, USUAL_HBM_GB = (1, 2, 4, 8), (32, 64, 80)
 """The default values of the axes of `hardware.chip_template`, which takes numpy to import."""
@@ -324,7 +324,8 @@ class SpaceOptions:
         Kind.COUNTS,
         alias="mbs",
         high=MAX_MICRO_BATCH,
-        shown=f"{_listed(PLANNED_MICRO_BATCHES)}, as phaze {_listed(USUAL_MICRO_BATCHES)}; or those of --space",
+        shown=f"what divides a replica's samples, up to {PLANNED_MICRO_BATCHES[-1]}, "
+        f"as phaze {_listed(USUAL_MICRO_BATCHES)}; or those of --space",
     )
     hbm_gb: tuple[int, ...] = _of_space(
         (),

@@ -1,8 +1,9 @@
 """The parallel plans that a model, a cluster and a batch admit, narrowed by what the user fixes."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from phaze_opt.workload.plan import (
     chunked_cuts,
     nearest_cut,
 )
-from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
+from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns, Rows
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack, launch_sizes, refusals
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 from phaze_opt.workload.workload import Workload
@@ -54,9 +55,11 @@ def list_plans(
     if choices.blocks and given_obstacle(model, choices):
         return PlanColumns.of([])
     for tensor, context in product(choices.tensor, choices.context):
-        degrees = list(_pipeline_and_data(model, num_devices // (tensor * context), choices))
+        spreads = _spreads(model, num_devices // (tensor * context), choices, training.global_batch)
         own = _with_split_experts(choices, model, tensor) if is_fold_free else choices
-        combined = _combined(tensor, context, degrees, own)
+        combined = _combined(tensor, context, sorted({each[:2] for each in spreads}), own)
+        of_plans = np.stack([combined.pipeline, combined.data, combined.micro_batch])
+        combined = combined.take(_are_among(of_plans, np.array(sorted(spreads), np.int64).reshape(-1, 3).T))
         if choices.blocks:
             combined = _with_given_stages(model, combined, choices)
         elif choices.has_cuts:
@@ -99,7 +102,8 @@ def _with_split_experts(choices: PlanChoices, model: Workload, tensor: int) -> P
 
 
 def _divisors(number: int) -> tuple[int, ...]:
-    return tuple(each for each in range(1, number + 1) if number % each == 0)
+    low = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return tuple(sorted({*low, *(number // each for each in low)}))
 
 
 def _combined(tensor: int, context: int, degrees: Sequence[tuple[int, int]], choices: PlanChoices) -> PlanColumns:
@@ -279,7 +283,7 @@ _OBSTACLES = (
     _Obstacle(
         lambda model, training, plan: plan.data * plan.micro_batch > training.global_batch,
         lambda model, training, plan: (
-            f"{plan.data} replicas of {plan.micro_batch} sequences need a global batch of "
+            f"{_replicas(plan.data, plan.micro_batch)} need a global batch of "
             f"{plan.data * plan.micro_batch}, not {training.global_batch}"
         ),
     ),
@@ -340,8 +344,12 @@ def _uneven_batch(global_batch: int, data: int, micro_batch: int) -> str:
     samples = data * micro_batch
     below = global_batch // samples * samples
     nearest = " or ".join(str(each) for each in (below, below + samples) if each)
-    whole = f"{data} replicas of {micro_batch} sequences"
+    whole = _replicas(data, micro_batch)
     return f"a global batch of {global_batch} does not divide into {whole}; give {nearest}"
+
+
+def _replicas(data: int, micro_batch: int) -> str:
+    return f"{data} replica{'s' * (data > 1)} of {micro_batch} sequence{'s' * (micro_batch > 1)}"
 
 
 def given_obstacle(model: Workload, choices: PlanChoices) -> str | None:
@@ -416,31 +424,44 @@ def _explain(model: Workload, training: TrainingSpec, num_devices: int, choices:
             f"tensor {tensor} x context {context} x pipeline {pipeline} x data {data} takes {needed} devices of "
             f"{num_devices}; give smaller degrees or more devices"
         )
-    if not choices.data and num_devices % needed:
-        return (
-            f"tensor {tensor} x context {context} x pipeline {pipeline} does not divide {num_devices} devices; give "
-            "the replicas too, and the rest stays idle"
-        )
-    replicas = data if choices.data else num_devices // needed
     least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
     is_split = choices.is_sequence_parallel and tensor > 1
-    plan = ParallelPlan(tensor, pipeline, replicas, context, **least, blocks=choices.blocks)
+    plan = ParallelPlan(tensor, pipeline, data, context, **least, blocks=choices.blocks)
     obstacle = plan_obstacle(model, training, replace(plan, is_sequence_parallel=is_split))
-    if obstacle == _uneven_batch(training.global_batch, plan.data, plan.micro_batch):
-        # Larger tensor and context degrees leave fewer replicas, whose multiples lie closer together.
-        sizes = product(choices.tensor, choices.context)
-        rest = [num_devices // (tensor * context) for tensor, context in sizes]
-        fewest = min((data for devices in rest for _, data in _pipeline_and_data(model, devices, choices)), default=1)
-        return _uneven_batch(training.global_batch, fewest, plan.micro_batch)
     return obstacle or "no combination of the degrees given fits the devices and the batch; leave more of them free"
 
 
-def _pipeline_and_data(model: Workload, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
-    """Pipeline and data degrees on the devices that tensor and context groups leave."""
+def _are_among(columns: Rows, known: Rows) -> Flags:
+    """Which columns are among others of as many rows."""
+    _, place = np.unique(np.concatenate([known, columns], axis=1), axis=1, return_inverse=True)
+    place = place.reshape(-1)
+    return np.isin(place[known.shape[1] :], place[: known.shape[1]])
+
+
+def _spreads(model: Workload, devices: int, choices: PlanChoices, batch: int) -> set[tuple[int, int, int]]:
+    """Stages, replicas and micro-batches on the devices that tensor and context groups leave.
+
+    Of stages and replicas that are free neither could be more: replicas are the most that the batch divides into beside
+    the stages, stages the most that the devices hold beside the replicas, of blocks and in all. Stages beside given
+    replicas are those that divide the devices, too.
+    """
     most = min(devices, model.num_units + len(_ENDS) * (choices.has_cuts or bool(choices.blocks)))
-    stages = choices.pipeline or tuple(p for p in range(1, most + 1) if devices % p == 0)
-    for pipeline in stages:
+    found = set()
+    for micro_batch in (each for each in choices.micro_batch if each > 0):
         if choices.data:
-            yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)
-        elif pipeline <= devices and devices % pipeline == 0:
-            yield pipeline, devices // pipeline
+            held = {data: range(1, min(most, devices // data) + 1) for data in choices.data if 0 < data <= devices}
+            free = {
+                data: [p for p in stages if devices % p == 0 or p in (stages[-1], min(stages[-1], model.num_units))]
+                for data, stages in held.items()
+            }
+            pairs = [(p, data) for data in held for p in choices.pipeline or free[data] if 0 < p * data <= devices]
+        else:
+            counts = _divisors(batch // micro_batch) if batch % micro_batch == 0 else ()
+            stages = [each for each in choices.pipeline or range(1, most + 1) if 0 < each <= devices]
+            pairs = [(p, max((each for each in counts if each * p <= devices), default=0)) for p in stages]
+            # Stages of the embedding or the head alone are more than the blocks can be cut into.
+            tallest = {(data, p > model.num_units): p for p, data in sorted(pairs)}
+            is_free = not choices.pipeline
+            pairs = [(p, d) for p, d in pairs if d and not (is_free and tallest[d, p > model.num_units] > p)]
+        found |= {(*pair, micro_batch) for pair in pairs}
+    return found

@@ -294,7 +294,8 @@ def chunk_sizes(blocks: Sequence[int], chunks: int) -> tuple[int, ...]:
 
 FREE_TENSOR = (1, 2, 4, 8)
 """Tensor degrees tried where none is given: a node's devices."""
-FREE_MICRO_BATCH = (1, 2, 4, 8, 16)
+FREE_MICRO_BATCH = tuple(range(1, 17))
+"""Micro-batches tried where none is given: those of them that divide a replica's samples."""
 FREE_EXPERT_TENSOR = (0, 1)
 """Experts split by the whole tensor group, or whole ones spread over at least one such group (``expert`` from t on).
 
@@ -307,9 +308,9 @@ whole experts within a group, and degrees between, are tried where they are give
 class PlanChoices:
     """What each field of a plan may be; an empty tuple leaves a degree to the devices and the model.
 
-    Free pipeline degrees are all that divide the devices, free data degrees take the devices that are left. Fixed
-    data degrees may leave devices idle, as a fixed placement does. Free expert and interleaving degrees are those that
-    divide the model's experts and blocks, free expert tensor degrees `FREE_EXPERT_TENSOR`.
+    Free pipeline and data degrees are all pairs of which neither could be more on the devices; data degrees divide the
+    batch. Free expert and interleaving degrees are those that divide the model's experts and blocks, free expert tensor
+    degrees `FREE_EXPERT_TENSOR`.
     """
 
     tensor: tuple[int, ...] = FREE_TENSOR

@@ -1,5 +1,6 @@
 """The checker's plans, memory and prices against those that plans are found by: two codes, one number."""
 
+import random
 from dataclasses import replace
 from itertools import product
 
@@ -102,6 +103,25 @@ def test_the_plans_are_those_that_are_searched(space, name, has_cuts, num_layers
     assert len(found) == len(set(found))
     assert found or not (model.has_experts or not choices.expert or 1 in choices.expert)
     assert set(found) == {replace(plan, blocks=()) for plan in searched}
+
+
+@pytest.mark.parametrize("name", ["tiny", "mixtral-8x7b"])
+def test_free_stages_and_replicas_leave_no_room_on_any_cluster(name):
+    """Both codes list the same plans of clusters and batches that share no divisor, whatever is free."""
+    rng, model = random.Random(name), load_model(name)
+    experts = {"expert": (), "expert_tensor": ()} if model.has_experts else {}
+    for _ in range(25):
+        devices, batch = int(2 ** rng.uniform(0, 7)), int(2 ** rng.uniform(0, 8))
+        pipeline, data = rng.choice(((), (), (3, 5))), rng.choice(((), (), (2, 3, 8)))
+        choices = PlanChoices(pipeline=pipeline, data=data, interleave=(), zero=(0, 2), **experts)
+        scenario = planned_scenario(model, devices=devices, batch=batch, choices=choices)
+        free, training = replace(choices, has_cuts=True), scenario.training_of(model, 1)
+        searched = {replace(each, blocks=()) for each in list_plans(model, training, num_devices=devices, choices=free)}
+        assert searched == set(admitted_of(scenario, has_cuts=True))
+        assert searched or pipeline or data
+        for plan in searched if not (pipeline or data) else ():
+            more = range(plan.data + 1, devices // (plan.tensor * plan.pipeline) + 1)
+            assert not [each for each in more if batch % (each * plan.micro_batch) == 0]
 
 
 RULES = {load_stack(name, load_fitted()).rules: name for name in list_stacks()}

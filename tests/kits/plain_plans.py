@@ -42,14 +42,17 @@ def plain_plans(
     free = tuple(product(*(getattr(choices, name) for name in (*_INDEPENDENT, "recompute"))))
     for tensor, context in product(choices.tensor, choices.context):
         is_split = choices.is_sequence_parallel and tensor > 1
-        for pipeline, data in _pipeline_and_data(model, num_devices // (tensor * context), choices):
+        devices = num_devices // (tensor * context)
+        for pipeline, data in _pipeline_and_data(model, devices, choices):
             for values in free:
                 rest = dict(zip((*_INDEPENDENT, "recompute"), values, strict=True))
                 try:
                     plan = ParallelPlan(tensor, pipeline, data, context, **rest, is_sequence_parallel=is_split)
                 except InputError:
                     continue
-                if _is_possible(model, training, plan) and not _is_repeated(plan, choices):
+                if not _is_possible(model, training, plan) or _is_repeated(plan, choices):
+                    continue
+                if not _is_crowded(model, training, plan, devices, choices):
                     yield plan
 
 
@@ -80,13 +83,23 @@ def _is_possible(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) -
 
 
 def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
-    """Pipeline and data degrees on the devices that tensor and context groups leave."""
-    stages = choices.pipeline or tuple(p for p in range(1, min(devices, model.num_layers) + 1) if devices % p == 0)
-    for pipeline in stages:
-        if choices.data:
-            yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)
-        elif pipeline <= devices and devices % pipeline == 0:
-            yield pipeline, devices // pipeline
+    """All pipeline and data degrees that the devices hold which tensor and context groups leave."""
+    for pipeline in choices.pipeline or range(1, min(devices, model.num_layers) + 1):
+        for data in choices.data or range(1, devices // pipeline + 1):
+            if pipeline * data <= devices:
+                yield pipeline, data
+
+
+def _is_crowded(
+    model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, devices: int, choices: PlanChoices
+) -> bool:
+    """Whether more of the stages or replicas that are free would fit beside the others."""
+    most = min(model.num_layers, devices // plan.data)
+    is_smaller = not choices.pipeline and plan.pipeline < most
+    if choices.data:
+        return is_smaller and devices % plan.pipeline > 0
+    more = range(plan.data + 1, devices // plan.pipeline + 1)
+    return is_smaller or any(training.global_batch % (data * plan.micro_batch) == 0 for data in more)
 
     def fits(self, memory_bytes: float) -> bool:
         """Whether every stage fits a device of ``memory_bytes``."""

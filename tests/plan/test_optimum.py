@@ -368,4 +368,4 @@ def test_each_stage_recomputes_no_more_than_it_must():
 
 def test_no_degrees_are_refused():
     with pytest.raises(InputError, match="leave no parallel plan of small"):
-        optimal_plan(MODEL, TRAINING, num_devices=4, choices=PlanChoices(pipeline=(3,)), machine=machine_of(1e15))
+        optimal_plan(MODEL, TRAINING, num_devices=4, choices=PlanChoices(pipeline=(5,)), machine=machine_of(1e15))

@@ -47,14 +47,16 @@ def admitted_plans(
             continue
         if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
             continue
-        for pipeline, data in _spreads(choices, num_devices // (tensor * context), model.num_units + ends):
+        devices = num_devices // (tensor * context)
+        for pipeline, data, micro_batch in _spreads(choices, devices, (model.num_units, ends), global_batch):
             # Devices with tokens of their own for the experts, and those of them that hold the same.
             routing = data * context * (tensor // split if split else 1)
             if routing % expert:
                 continue
             copies = routing // expert if split or expert > 1 else 0
             replicas = max(data * context, copies)
-            for micro_batch, interleave in _batches(model, choices, (pipeline, data, global_batch), ends):
+            num_micro = global_batch // (data * micro_batch)
+            for interleave in _chunk_counts(model, choices, pipeline, num_micro, ends):
                 for (zero, shards), recompute in product(_states(choices, data, replicas, copies), choices.recompute):
                     found.add(
                         ParallelPlan(
@@ -189,36 +191,37 @@ def _divisors(number: int) -> tuple[int, ...]:
     return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
-def _spreads(choices: PlanChoices, devices: int, most_stages: int) -> Iterator[tuple[int, int]]:
-    """Stages and replicas on the devices that tensor and context groups leave."""
-    pipelines = choices.pipeline or [each for each in _divisors(devices) if each <= most_stages]
-    for pipeline in pipelines:
-        if pipeline > most_stages:
-            continue
-        if choices.data:
-            yield from ((pipeline, data) for data in choices.data if pipeline * data <= devices)
-        elif devices and devices % pipeline == 0:
-            yield pipeline, devices // pipeline
+def _spreads(
+    choices: PlanChoices, devices: int, layers: tuple[int, int], global_batch: int
+) -> Iterator[tuple[int, int, int]]:
+    """Stages, replicas and micro-batches on the devices that tensor and context groups leave, a batch of whole ones.
 
-
-def _batches(
-    model: Workload, choices: PlanChoices, spread: tuple[int, int, int], ends: int
-) -> Iterator[tuple[int, int]]:
-    """Micro-batch and chunks a stage: whole micro-batches on every replica, equal chunks, whole rounds of stages."""
-    pipeline, data, global_batch = spread
+    Where nothing is said of replicas, no more of them would fit beside the stages; where nothing is said of stages
+    either, no more stages beside the replicas, be it of ``layers``, the blocks, or of these and the ends. Stages that
+    nothing is said of divide the devices beside given replicas, or are the most.
+    """
     for micro_batch in choices.micro_batch:
-        num_micro, rest = divmod(global_batch, data * micro_batch)
-        if rest:
-            continue
-        # Chunks are equal, so that blocks that differ make one a stage.
-        is_equal = len(model.cut.units) == 1
-        free = _divisors(model.num_units) if is_equal else (1,)
-        for interleave in choices.interleave or free:
-            chunks = pipeline * interleave
-            divides = any((model.num_units + counted) % chunks == 0 for counted in range(ends + 1))
-            is_round = pipeline > 1 and num_micro % pipeline == 0
-            if interleave == 1 or (divides and is_round and is_equal):
-                yield micro_batch, interleave
+        fits = [each for each in _divisors(global_batch) if global_batch % (each * micro_batch) == 0]
+        for data in fits if not choices.data else [each for each in choices.data if each in fits]:
+            room = min(devices // data, sum(layers))
+            for pipeline in choices.pipeline or range(1, room + 1):
+                is_held = pipeline <= room
+                is_most = choices.data or not any(data < other <= devices // pipeline for other in fits)
+                is_free = not choices.pipeline and pipeline not in (room, min(room, layers[0]))
+                if is_held and is_most and not (is_free and (devices % pipeline or not choices.data)):
+                    yield pipeline, data, micro_batch
+
+
+def _chunk_counts(model: Workload, choices: PlanChoices, pipeline: int, num_micro: int, ends: int) -> Iterator[int]:
+    """Chunks a stage: equal ones, whole rounds of stages."""
+    # Chunks are equal, so that blocks that differ make one a stage.
+    is_equal = len(model.cut.units) == 1
+    for interleave in choices.interleave or (_divisors(model.num_units) if is_equal else (1,)):
+        chunks = pipeline * interleave
+        divides = any((model.num_units + counted) % chunks == 0 for counted in range(ends + 1))
+        is_round = pipeline > 1 and num_micro % pipeline == 0
+        if interleave == 1 or (divides and is_round and is_equal):
+            yield interleave
 
 
 def _states(choices: PlanChoices, data: int, replicas: int, copies: int) -> Iterator[tuple[int, int]]:
