@@ -87,10 +87,10 @@ def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest
         ranked = rank_plans(job.model, job.training, [best.plan], machine=machine).ranked
         if ranked:
             prices[name] = job.training.global_batch / ranked[0].time.seconds
-    own = own_error(request.machine.constants, job.machine.stack.name)
+    own = own_error(request.machine.constants, job.machine.stack.name, has_experts=job.model.has_experts)
     return range_of_prices(
         answer.evaluation.throughput_samples_per_s,
-        error=answer.setting.error_share if own is None else own,
+        error=answer.setting.error_share,
         error_words=f"of {'steps' if own is None else 'your rows'} kept out of the fit",
         spread=answer.setting.spread,
         alternatives={"software": prices},
