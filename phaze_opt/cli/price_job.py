@@ -411,7 +411,7 @@ def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> Evaluat
     """The request of an answer for another machine."""
     alike = replace(request, arch=arch, with_sensitivity=False, has_range=False)
     if request.is_placed:
-        return alike
+        return replace(alike, micro_batch=str(answer.evaluation.micro_batch))
     named, software = request.scenario.software, answer.setting.software
     is_known = bool(named and find_software(named, load_fitted(request.machine.constants)))
     scenario = replace(request.scenario, software=software)

@@ -25,7 +25,7 @@ from phaze_opt.units import bytes_to_gib
 OF_THE_QUESTION = (
     "sparse_weights", "area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch", "network",
     "partial_nodes", "measured_elsewhere", "unlike_measured", "layer_fusion", "no_attention", "unused_fit",
-    "model", "unmasked_attention", "odd_sizes",
+    "model", "unmasked_attention", "odd_sizes", "micro_batch",
 )  # fmt: skip
 """Notes that say that something else was answered than may have been meant: they stand with the answer."""
 NOT_MEASURED = "no software named"

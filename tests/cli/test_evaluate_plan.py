@@ -330,18 +330,24 @@ def test_every_degree_that_nobody_names_is_searched(capsys):
     assert {(plan["zero"], plan["interleave"], plan["pipeline"]) for plan in named} == {(0, 2, 4)}
 
 
-def test_a_long_bubble_of_the_default_micro_batch_is_said(capsys):
-    """Two micro-batches of 8 cannot fill 8 devices; 64 replicas without stages wait for nobody."""
+def test_placements_say_that_nobody_named_the_micro_batch_and_which_is_the_fastest(capsys):
+    """Two micro-batches of 8 cannot fill 8 devices that hold a stage each; 64 replicas have no better one than 8."""
     chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--tensor-parallel", "1", "--as", "phaze"]
-    (_, few, _), (_, many, _) = (
-        run([*chip, "--devices", devices, "--global-batch", batch, "--details"], capsys)
-        for devices, batch in (("8", "16"), ("64", "512"))
-    )
-    assert "as --micro-batch is not given" in " ".join(few.split())
-    assert "as --micro-batch is not given" not in " ".join(many.split())
-    _, named, _ = run([*chip, "--devices", "8", "--global-batch", "16", "--micro-batch", "8", "--details"], capsys)
-    assert "pipeline bubble" in named
-    assert "--micro-batch is not given" not in " ".join(named.split())
+    few = [*chip, "--devices", "8", "--global-batch", "16", "--no-range"]
+    unsaid = run_json(few, capsys)
+    rates = {each: run_json([*few, "--micro-batch", each], capsys) for each in ("1", "2", "4", "8")}
+    gains = {
+        each: rate["throughput_samples_per_s"] / unsaid["throughput_samples_per_s"] for each, rate in rates.items()
+    }
+    best = max(gains, key=gains.get)
+    assert unsaid["micro_batch"] == 8
+    assert gains["8"] == 1
+    note = "micro-batches are of 8 as --micro-batch is not given; of 1, 2, 4 and 8 samples"
+    sentence = f"{note} {best} would be the fastest: {gains[best]:.3g} times as fast"
+    assert {"key": "micro_batch", "sentence": sentence} in unsaid["notes"]
+    assert not any(each["key"] == "micro_batch" for each in rates["8"]["notes"])
+    _, many, _ = run([*chip, "--devices", "64", "--global-batch", "512", "--no-range"], capsys)
+    assert f"Note: {note} none is faster." in " ".join(many.split())
 
 
 EXPERTS = [
