@@ -8,6 +8,8 @@ from typing import Annotated, Any, Protocol, get_type_hints
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import AXES
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.silicon.chip_silicon import over_reticle
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.record.plain_data import from_plain, later, later_names, to_plain
 from phaze_opt.schedule.problem import ScheduleStatus
@@ -17,10 +19,12 @@ from phaze_opt.units import GIGA
 class EvaluationStatus(StrEnum):
     """Feasible, or the first constraint that the point breaks.
 
+    UNBUILDABLE: a die larger than the reticle, of a chip that is not known to exist.
     TOO_FEW_DEVICES: only of a given placement that needs more devices than there are.
     """
 
     FEASIBLE = "feasible"
+    UNBUILDABLE = "unbuildable"
     OVER_AREA = "over_area"
     OVER_TDP = "over_tdp"
     OVER_CAPEX = "over_capex"
@@ -209,6 +213,14 @@ def budget_constraints(area_mm2: float | None, tdp_w: float | None, budgets: Bud
     return tuple(
         (name, value / budget - 1.0) for name, value, budget in pairs if value is not None and budget is not None
     )
+
+
+def unbuildable(blank: Evaluation, constants: Constants) -> Evaluation:
+    """The evaluation of a chip whose die `over_reticle` finds too large."""
+    excess, reason = over_reticle(blank.accelerator, constants)
+    constraints = (("reticle", excess), *blank.constraints)
+    told = f"this die could not be built: {reason}"
+    return replace(blank, status=EvaluationStatus.UNBUILDABLE, reason=told, constraints=constraints)
 
 
 def broken_budget(blank: Evaluation, budgets: Budgets) -> Evaluation | None:

@@ -95,7 +95,7 @@ def range_of_design(
         chip = build_accelerator(constants)
         return (
             objective.under(constants, scenario=scenario, is_bounded_alike=True)
-            .evaluate_accelerator(chip, micro_batch)
+            .evaluate_accelerator(chip, micro_batch, is_built=True)
             .throughput_samples_per_s
         )
 
@@ -119,7 +119,7 @@ def fusion_words(best: Evaluation | None, objective: Objective) -> str:
     if best is None or not scenario.layer_fusion:
         return ""
     alone = objective.under(objective.constants, scenario=replace(_unbounded(scenario), layer_fusion=""))
-    rate = alone.evaluate_accelerator(best.accelerator, best.micro_batch).throughput_samples_per_s
+    rate = alone.evaluate_accelerator(best.accelerator, best.micro_batch, is_built=True).throughput_samples_per_s
     gain = best.throughput_samples_per_s / rate - 1.0
     who = "in groups the layers" if gain > 0.0 else "no groups of the layers"
     more = f"{100.0 * gain:.2g} % more" if gain > 0.0 else "more"

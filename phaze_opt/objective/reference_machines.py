@@ -10,7 +10,7 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device_catalogue import find_device
-from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.presets import find_machine, load_architecture
 from phaze_opt.objective.best_placement import Floats, PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
@@ -60,7 +60,8 @@ def machines_under(objective: Objective, micro_batches: Sequence[int], names: Se
     best: dict[str, Evaluation] = {}
     for name in names:
         accelerator = load_architecture(name, constants=objective.constants)
-        evaluations = [objective.evaluate_accelerator(accelerator, micro_batch) for micro_batch in micro_batches]
+        price, is_built = objective.evaluate_accelerator, find_machine(name) is not None
+        evaluations = [price(accelerator, micro_batch, is_built=is_built) for micro_batch in micro_batches]
         called = _called(name, accelerator)
         best[name if called in best else called] = max(
             evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s
