@@ -14,7 +14,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.fitted import read_own_file
-from phaze_opt.hardware.spreads import Spread
+from phaze_opt.hardware.spreads import HELD_ELSEWHERE, Spread
 from phaze_opt.objective.alternatives import Doubt, alternatives_of_designs, choose
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -187,7 +187,7 @@ def _model_part(value: float, error: float, where: str) -> RangePart:
 
 def _spread_part(value: float, spread: Spread) -> RangePart:
     """Steps took so much longer or shorter where nobody had fitted their source."""
-    words = f"90 % of steps of {spread.num_groups} sources kept out"
+    words = f"90 % of steps of {spread.num_groups} sources kept out, {100 * HELD_ELSEWHERE:.0f} % of steps elsewhere"
     return RangePart("model error", value / spread.high, value / spread.low, words, words)
 
 

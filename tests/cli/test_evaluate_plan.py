@@ -252,18 +252,25 @@ def test_a_real_machine_is_priced_with_the_software_measured_on_it(capsys):
 
 
 def test_constants_of_ones_own_are_not_said_to_err_as_published_ones(tmp_path, capsys):
-    """What the file says of the fit stands in place of errors and machines of published rows."""
+    """What the file says of the fit stands in place of errors and machines of published rows, if rows were kept out."""
     document = json.loads(FITTED.read_text(encoding="utf-8"))
     group = document["groups"]["stack/megatron-core"]
-    group |= {"source": "phaze-opt calibrate", "datasets": {"mine": ["mine:2", "mine:3"]}, "residuals": {"mape": 4.26}}
+    group |= {"source": "phaze-opt calibrate", "datasets": {"mine": ["mine:2", "mine:3"]}}
+    group["residuals"] = {"mape": 4.26, "cross_validated_mape": 5.0}
     path = tmp_path / "constants.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     plan = ["--software", "megatron-core", "--pipeline", "1", "--zero", "1", "--constants", str(path)]
     notes = run_json([*BERT, "--arch", "b200", "--devices", "32", *plan], capsys)["setting"]["notes"]
     assert notes[0] == (
-        "constants of megatron-core were fitted to 2 rows of your own, and speak of their machines (mean error 4.3 %)"
+        "constants of megatron-core were fitted to 2 rows of your own, and speak of their machines (mean error 4.3 %, "
+        "of rows kept out up to 5.0 %)"
     )
     assert not any("kept out of every fit" in note or "not on b200" in note for note in notes)
+    del group["residuals"]["cross_validated_mape"]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    unchecked = run_json([*BERT, "--arch", "b200", "--devices", "32", *plan], capsys)["setting"]
+    assert unchecked["error_share"] == unchecked["spread"]["apart"] - 1
+    assert any("kept out of every fit" in note for note in unchecked["notes"])
     other = run_json([*A100, "--constants", str(path), "--top", "1"], capsys)["setting"]["notes"]
     assert any("kept out of every fit" in note for note in other)
 
