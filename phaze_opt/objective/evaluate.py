@@ -399,7 +399,7 @@ class Objective:
             # Another plan has layers of its own, whose schedules are found with it.
             times = times if chosen.ranked.plan == ranked.plan else None
             ranked, step, fused = chosen.ranked, chosen.step, chosen.fused
-        effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
+        effort = Effort.of(scheduled.mips, scheduled.num_searches)
         found = evaluate_plan(job, ranked, times=times, step=step, fused=fused, is_brief=is_brief)
         return EvaluatedPlan(replace(found, effort=effort), scheduled, chosen)
 
@@ -464,7 +464,7 @@ class Objective:
             placement=placement,
             schedules=layer_schedules(placed.option, placed.times),
             breakdown=break_down(placed, split_makespans(placed, estimates, shares=shares)),
-            effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
+            effort=Effort.of(placed.mips, placed.num_placements),
             constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
         )
 
@@ -489,7 +489,7 @@ def _out_of_memory(blank: Evaluation, placed: PlacedModel) -> Evaluation:
         status=EvaluationStatus.OUT_OF_MEMORY,
         reason=reason,
         constraints=(*blank.constraints, ("memory", max(excess, 1e-6))),
-        effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
+        effort=Effort.of(placed.mips, placed.num_placements),
     )
 
 

@@ -158,7 +158,7 @@ class _HandPricer:
         """Exact schedules of the expert's tensor degree, and the expert's placement on them."""
         (option,) = compiled.options
         times = bound_option(option, estimates, accelerator, scenario=self._scenario)
-        num_ilp_solves = solve_option(option, times, estimates, accelerator, scenario=self._scenario)
+        mips = solve_option(option, times, estimates, accelerator, scenario=self._scenario)
 
         data_parallel = self._expert.data_parallel(
             num_devices=self._scenario.cluster.num_devices,
@@ -177,7 +177,7 @@ class _HandPricer:
             option=option,
             times=times,
             bound_s=price(times.lower_s).batch_time_s,
-            num_ilp_solves=num_ilp_solves,
+            mips=mips,
             num_placements=1,
         )
 
