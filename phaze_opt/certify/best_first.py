@@ -5,7 +5,6 @@ of it is done. So nothing depends on how many processes there are, or on where a
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +15,7 @@ from phaze_opt.certify.front import staircase
 from phaze_opt.certify.point_proof import PointOutcome, RefineGoal
 from phaze_opt.certify.point_table import ProofState, solved_value
 from phaze_opt.certify.tasks import ProofBench, RefineWork, pack_entries
+from phaze_opt.objective.evaluation import Effort
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,14 +46,6 @@ Refine = Callable[[int, Sequence[RefineWork]], Sequence[PointOutcome]]
 """Does a round of work, by the number of the round: in processes, or read from a journal."""
 
 
-@dataclass(slots=True)
-class ProofEffort:
-    """Work done."""
-
-    num_ilp_solves: int = 0
-    num_placements: int = 0
-
-
 class ClosingLoop:
     """Raises the incumbent and lowers bounds until no bound beats the incumbent by more than the tolerance.
 
@@ -79,7 +71,7 @@ class ClosingLoop:
             additions: packed pool entries of rounds before, which the pools of ``bench`` have.
         """
         self.state = state
-        self.effort = ProofEffort()
+        self.effort = Effort()
         self._bench = bench
         self._refine = refine
         self._slack = max(tolerance, PROOF_SLACK)
@@ -212,11 +204,10 @@ class ClosingLoop:
         outcomes = self._refine(self._num_rounds, works)
         self._num_rounds += 1
         for outcome in outcomes:
-            self.effort.num_placements += outcome.num_placements
-            self.effort.num_ilp_solves += outcome.num_ilp_solves
+            own = Effort(outcome.num_ilp_solves, outcome.num_placements, outcome.mips)
+            self.effort = Effort.together([self.effort, own])
             if outcome.solved is not None:
-                self.effort.num_ilp_solves += outcome.solved.evaluation.effort.num_ilp_solves
-                self.effort.num_placements += outcome.solved.evaluation.effort.num_placements
+                self.effort = Effort.together([self.effort, outcome.solved.evaluation.effort])
                 self.state.solve(outcome.index, outcome.solved)
         # All of a round is taken in at once, here and in the workers, so that no result depends on which was first.
         self._additions.append(pack_entries(tuple(entry for outcome in outcomes for entry in outcome.entries)))
@@ -236,6 +227,7 @@ class ClosingLoop:
         """Bound points by optimal placements."""
         if len(indices) == 0:
             return
-        self.effort.num_placements += len(indices) * len(self.state.problem.scenario.models)
+        placed = Effort(num_placements=len(indices) * len(self.state.problem.scenario.models))
+        self.effort = Effort.together([self.effort, placed])
         self.state.lower(indices, self._bench.bounder.bound_exactly(indices), is_exact=True)
         self._is_current[indices] = True

@@ -21,12 +21,13 @@ from phaze_opt.objective.best_placement import HANG_GUARD_S
 from phaze_opt.objective.bound_phases import MakespanBounds, PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledPhase
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
+from phaze_opt.record.plain_data import later
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.block_search import search_block
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import DualVector, dual_bound
-from phaze_opt.schedule.problem import Cores, cores_of_each
+from phaze_opt.schedule.problem import Cores, MipRuns, cores_of_each, count_mips
 from phaze_opt.schedule.proof_search import REACHED, grow_tree
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure
@@ -72,6 +73,7 @@ class PointOutcome:
         solution: None where it is infeasible, too.
         num_placements: solved for bounds.
         num_ilp_solves: for trees and searches.
+        mips: the same by block.
     """
 
     index: int
@@ -80,6 +82,7 @@ class PointOutcome:
     solution: Solution | None
     num_placements: int
     num_ilp_solves: int = 0
+    mips: Annotated[tuple[tuple[str, int], ...], later(())] = ()
 
     @property
     def solved(self) -> SolvedPoint | None:
@@ -210,7 +213,7 @@ class _Refining:
         self._entries: list[NewEntry] = []
         # What blocks were raised to: forward that runs again has those of forward.
         self._raised_s: dict[tuple[int, int, tuple[float, ...], tuple[float, ...]], float] = {}
-        self._num_placements = self._num_ilp_solves = 0
+        self._num_placements, self._mips = 0, MipRuns()
 
     def run(self) -> PointOutcome:
         """Vectors, solution, trees."""
@@ -231,7 +234,7 @@ class _Refining:
 
     def _outcome(self, solved: SolvedPoint | None) -> PointOutcome:
         evaluation, solution = (None, None) if solved is None else (solved.evaluation, solved.solution)
-        counts = self._num_placements, self._num_ilp_solves
+        counts = self._num_placements, count_mips(self._mips), tuple(sorted(self._mips))
         return PointOutcome(self._index, tuple(self._entries), evaluation, solution, *counts)
 
     def _open(self, index: int) -> _OpenModel:
@@ -360,7 +363,7 @@ class _Refining:
         result = solve_compiled(
             phase.structure, *phase.latencies, cores=self._cores, exclusivity=scenario.exclusivity, options=options
         )
-        self._num_ilp_solves += result.num_ilp_solves
+        self._mips |= result.mips
         one_core, spread = phase.latencies
         finish = np.array(result.start_s) + np.where(result.is_spread, spread, one_core)
         ends = [0.0, *(float(finish[list(block.operators)].max()) for block in phase.structure.blocks)]

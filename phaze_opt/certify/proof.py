@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from phaze_opt.certify.best_first import PROOF_SLACK, ClosingLoop, ProofEffort
+from phaze_opt.certify.best_first import PROOF_SLACK, ClosingLoop
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.finished_tasks import ProofPieces
@@ -21,6 +21,7 @@ from phaze_opt.certify.tasks import BoundChunk, BoundWork, ProofBench, RefineWor
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.evaluation import Effort
 
 CHUNK_POINTS = 16384
 """Points bounded in one piece of work."""
@@ -50,7 +51,7 @@ class Proof:
     claim: Claim
     best: tuple[RankedDesign, ...]
     history: tuple[CertifyProgress, ...]
-    effort: ProofEffort
+    effort: Effort
 
 
 @dataclass(slots=True)
@@ -97,7 +98,7 @@ class _Proving:
         bound_by_groups(self.state, self.bench.bounder, seeds=seeds, slack=slack)
         self._tell(CertifyStage.BOUNDING, num_bounded=self.state.problem.rows.size, num_open=0)
 
-    def close(self, *, tolerance: float, num_best: int, is_best_enough: bool) -> ProofEffort:
+    def close(self, *, tolerance: float, num_best: int, is_best_enough: bool) -> Effort:
         """Run the loop until nothing is open and the best designs are known; the work that it took.
 
         ``is_best_enough``: one best design is the incumbent, though others within the tolerance may be better.

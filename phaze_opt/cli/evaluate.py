@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -38,7 +38,6 @@ from phaze_opt.cli.output import (
 )
 from phaze_opt.cli.scenario import named_models
 from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
-from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
@@ -46,8 +45,6 @@ if TYPE_CHECKING:
     from phaze_opt.report.answer import ShortAnswer
     from phaze_opt.report.table import TableContent
 
-LONG_BUBBLE = 0.1
-"""Share of an iteration from which on a pipeline's bubble is laid to the micro-batch."""
 DEFAULT_TOP = 10
 NETWORK_OF_THE_MACHINE = {
     "network": {
@@ -299,8 +296,6 @@ def _print_details(answer: PricedJob, request: EvaluateRequest, *, top: int, has
         out().print(f"{PUBLISHED[0].upper()}{PUBLISHED[1:]}.")
     if not answer.is_by_plans:
         print_notes([note for note in answer.notes if not is_told(note)])
-        if request.micro_batch is None:
-            _say_default_micro_batch(answer)
 
 
 def _print_bill(answer: PricedJob) -> None:
@@ -325,16 +320,6 @@ def _print_placement(answer: PricedJob, request: EvaluateRequest) -> None:
     print_tables(*evaluation_contents(evaluation, references=reference_evaluations(request, evaluation)))
     if evaluation.is_feasible:
         out().print(limits_sentence(evaluation))
-
-
-def _say_default_micro_batch(answer: PricedJob) -> None:
-    """That nobody asked for the micro-batch which leaves stages waiting, where they do."""
-    parts = asdict(answer.evaluation.breakdown)
-    if parts["bubble_s"] > LONG_BUBBLE * sum(parts.values()):
-        out().print(
-            f"Micro-batches are {counted(answer.evaluation.micro_batch, 'sample')} as --micro-batch is not given; "
-            "smaller ones keep the stages of a pipeline waiting for less time."
-        )
 
 
 def _print_plans(answer: PricedJob, plans: RankedJob, *, top: int) -> None:

@@ -10,6 +10,7 @@ from phaze_opt.cli.scenario import load_scenario
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.presets import load_architecture
@@ -26,6 +27,8 @@ from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, SpaceOptions, 
 
 DEFAULT_MICRO_BATCH = 8
 NO_DIE = "what the chip costs is not known: the 22 nm tables count a part of it; leave out --as, or give --silicon die"
+SAME_RATE = 1e-3
+"""Share by which another micro-batch must be faster to be named."""
 DESIGNED = "designed chips"
 """What a design without a name is called."""
 
@@ -68,8 +71,11 @@ def price_chip(request: EvaluateRequest) -> PricedJob:
     known = scenario.constants_of()
     samples = one_micro_batch(request.micro_batch)
     accelerator = load_architecture(request.arch, constants=known)
-    evaluation = Objective(scenario).evaluate_accelerator(accelerator, samples)
+    objective = Objective(scenario)
+    evaluation = objective.evaluate_accelerator(accelerator, samples)
     notes = notes_about(evaluation, scenario=scenario, constants=known)
+    if request.micro_batch is None:
+        notes = (*notes, Note("micro_batch", _default_words(objective, evaluation)))
     die = die_of(accelerator, known) if has_die(known) else None
     parts = parts_of_design(accelerator, scenario, known) if has_die(known) else None
     unbilled = "" if parts else NO_DIE
@@ -90,6 +96,22 @@ def one_micro_batch(text: str | None) -> int:
         message = f"'{text}' must be an integer from 1 to {MAX_MICRO_BATCH:,}"
         raise InputError(message, source="--micro-batch")
     return value
+
+
+def _default_words(objective: Objective, evaluation: Evaluation) -> str:
+    """That nobody asked for the micro-batch, and which of those that searches choose among would be the fastest."""
+    own, sizes = evaluation.micro_batch, AXIS["micro_batch"].default_values
+    rates = {own: evaluation.throughput_samples_per_s}
+    for size in sizes:
+        if size not in rates:
+            rates[size] = objective.evaluate_accelerator(evaluation.accelerator, size).throughput_samples_per_s
+    best = max(rates, key=lambda size: rates[size])
+    *others, last = map(str, sizes)
+    said = f"micro-batches are of {own} as --micro-batch is not given; of {', '.join(others)} and {last}"
+    if rates[best] <= rates[own] * (1.0 + SAME_RATE):
+        return f"{said} samples none is faster"
+    gain = f"{rates[best] / rates[own]:.3g} times as fast" if rates[own] else f"{rates[best]:,.4g} samples/s"
+    return f"{said} samples {best} would be the fastest: {gain}"
 
 
 def _setting(scenario: Scenario, accelerator: Accelerator, notes: tuple[Note, ...]) -> PriceSetting:

@@ -11,7 +11,7 @@ from phaze_opt.cli.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, Machi
 from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
 from phaze_opt.cost.operator_timers import power_share
-from phaze_opt.cost.stacks import measured_rows
+from phaze_opt.cost.stacks import measured_base
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.fused_attention import head_note
 from phaze_opt.estimate.guarded import load_estimator
@@ -342,7 +342,7 @@ def _notes(
     path: ComputePath,
 ) -> tuple[Note, ...]:
     """What is to be known of the software, the network (as it is without links that a chip states) and the chip."""
-    own, stack = request.machine.constants, software.stack
+    own, stack, has_experts = request.machine.constants, software.stack, job.model.has_experts
     is_users = device is not None and not is_shipped(device)
     said = software_notes(
         stack.name,
@@ -353,7 +353,8 @@ def _notes(
         num_experts=job.model.num_experts,
         sequence_length=job.training.sequence_length,
         errors=evaluate_request.fitted_errors(own),
-        own_fit=evaluate_request.own_fit(own, stack.name),
+        own_fit=evaluate_request.own_fit(own, stack.name, has_experts=has_experts),
+        has_own_error=evaluate_request.own_error(own, stack.name, has_experts=has_experts) is not None,
         is_scheduled=device is None,
     )
     unused = evaluate_request.unused_fit(own, stack.name)
@@ -405,15 +406,15 @@ def _setting(
     """What every plan of the answer shares."""
     is_real = device is not None
     training, stack = job.training, job.machine.stack
-    # What a user fitted errs as the user's own rows say, not as published ones.
-    is_own = bool(evaluate_request.own_fit(request.machine.constants, stack.name))
-    errors = {} if is_own else evaluate_request.fitted_errors(request.machine.constants)
+    constants, has_experts = request.machine.constants, job.model.has_experts
+    # What a user fitted errs as the user's own rows kept out say, of models like theirs; else as published ones do.
+    share = evaluate_request.own_error(constants, stack.name, has_experts=has_experts)
     # Of software that nobody measured too: sources kept out count as such.
-    is_training = is_real and not is_own and stack.name != IDEAL_STACK.name
+    is_training = is_real and share is None and stack.name != IDEAL_STACK.name
     spread = load_spreads().find(step_kinds(stack.name, choice)) if is_training else None
-    share = error_share(
-        measured_rows(stack.name), errors, machine=chip.name, dtype=str(path), has_experts=job.model.has_experts
-    )
+    if share is None:
+        rows, errors = measured_base(stack.name)[1], evaluate_request.fitted_errors(constants)
+        share = error_share(rows, errors, machine=chip.name, dtype=str(path), has_experts=has_experts)
     return PriceSetting(
         machine=chip.name,
         software=stack.name,

@@ -207,11 +207,18 @@ def fitted_errors(constants: Path | None) -> dict[str, dict[str, float]]:
     return (read_own_file() if constants is None else read_fitted_file(constants)).sets
 
 
-def own_fit(constants: Path | None, software: str) -> str:
-    """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them."""
+def own_fit(constants: Path | None, software: str, *, has_experts: bool = False) -> str:
+    """What a software's constants in a user's file were fitted to, in words; empty if the user fitted none of them.
+
+    Rows of models like the one priced, with experts or without, are meant; it says so where the file has others alone.
+    """
     from phaze_opt.report.software import own_fit_note
 
-    return own_fit_note(software, _groups_of(constants, software))
+    like, other = (
+        own_fit_note(software, _groups_of(constants, software, each)) for each in (has_experts, not has_experts)
+    )
+    unlike = f"{other}; none is of a model {'with' if has_experts else 'without'} experts" if other else ""
+    return like or unlike
 
 
 def unused_fit(constants: Path | None, software: str) -> str:
@@ -228,17 +235,24 @@ def unused_fit(constants: Path | None, software: str) -> str:
     return f"what you fitted of software is of {named} and does not price {software}; --software names one of them"
 
 
-def own_error(constants: Path | None, software: str) -> float | None:
-    """The largest mean error of rows kept out of a user's fit of a software, as a share; None where there is none."""
+def own_error(constants: Path | None, software: str, *, has_experts: bool) -> float | None:
+    """The largest mean error of rows kept out of a user's fit of a software, as a share; None where there is none.
+
+    Args:
+        constants: file of the user's.
+        software: its name.
+        has_experts: whether the rows must be of models with experts; else they must be of models without.
+    """
     from phaze_opt.report.software import own_fit_error
 
-    return own_fit_error(_groups_of(constants, software))
+    return own_fit_error(_groups_of(constants, software, has_experts))
 
 
-def _groups_of(constants: Path | None, software: str) -> list[FittedGroup]:
-    """A software's groups in a user's file of constants; nothing without a file."""
-    from phaze_opt.cost.stacks import stack_groups
+def _groups_of(constants: Path | None, software: str, has_experts: bool) -> list[FittedGroup]:
+    """A software's groups in a user's file of constants, with experts or without; none without a file."""
+    from phaze_opt.cost.stacks import expert_group, lineage, stack_group
     from phaze_opt.hardware.fitted import read_fitted_file
 
     groups = {} if constants is None else read_fitted_file(constants).groups
-    return [groups[name] for name in stack_groups(software) if name in groups]
+    names = map(expert_group if has_experts else stack_group, lineage(software))
+    return [groups[name] for name in names if name in groups]

@@ -87,10 +87,10 @@ def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest
         ranked = rank_plans(job.model, job.training, [best.plan], machine=machine).ranked
         if ranked:
             prices[name] = job.training.global_batch / ranked[0].time.seconds
-    own = own_error(request.machine.constants, job.machine.stack.name)
+    own = own_error(request.machine.constants, job.machine.stack.name, has_experts=job.model.has_experts)
     return range_of_prices(
         answer.evaluation.throughput_samples_per_s,
-        error=answer.setting.error_share if own is None else own,
+        error=answer.setting.error_share,
         error_words=f"of {'steps' if own is None else 'your rows'} kept out of the fit",
         spread=answer.setting.spread,
         alternatives={"software": prices},
@@ -411,7 +411,7 @@ def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> Evaluat
     """The request of an answer for another machine."""
     alike = replace(request, arch=arch, with_sensitivity=False, has_range=False)
     if request.is_placed:
-        return alike
+        return replace(alike, micro_batch=str(answer.evaluation.micro_batch))
     named, software = request.scenario.software, answer.setting.software
     is_known = bool(named and find_software(named, load_fitted(request.machine.constants)))
     scenario = replace(request.scenario, software=software)

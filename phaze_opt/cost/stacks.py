@@ -358,6 +358,12 @@ def measured_rows(software: str) -> SoftwareRows | None:
     return _about(_files()[software]).measured if software in software_tables() else None
 
 
+def measured_base(software: str) -> tuple[str, SoftwareRows | None]:
+    """A software, or of a user's own the one it extends, with what was measured of it."""
+    base = software.rpartition("/")[0] or software
+    return base, measured_rows(base)
+
+
 def rows_like(rows: SoftwareRows, *, machine: str, dtype: str) -> SoftwareRows:
     """The rows on a machine, in a format where there are such; all of them where none is on the machine."""
     own = tuple(each for each in rows.rows if each.machine == machine)

@@ -109,6 +109,13 @@ def find_machine(text: str) -> Device | None:
     return device_of(document, Path(text)) if is_device_document(document) else None
 
 
+def is_machine(chip: Accelerator, constants: Constants) -> bool:
+    """Whether a chip is one of the package's machines that exist, priced as designs are under these constants."""
+    device = find_device(chip.name)
+    has_chip = device is not None and device.layout is not None
+    return has_chip and load_architecture(chip.name, constants=constants) == chip
+
+
 def _looks_like_file(text: str) -> bool:
     if text.endswith((".toml", ".json")):
         return True

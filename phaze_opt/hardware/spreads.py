@@ -28,6 +28,10 @@ UNSEEN = "steps, source kept out"
 NAMED = "steps, source kept out, software named"
 """The same of steps whose software is known by name, with constants that other publications say."""
 
+ERROR_ELSEWHERE, HELD_ELSEWHERE = 0.17, 0.65
+"""Mean error of steps of 29 publications that are not here, and the share in the range of `UNSEEN`, as outsiders
+measured on 28 November 2026 (docs/validation.md)."""
+
 BETWEEN_NODES = "collectives between nodes, source kept out"
 """Kind of collectives that cross adapters of which no constant was fitted to the source."""
 SOURCE = "source"

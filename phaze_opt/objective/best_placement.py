@@ -19,7 +19,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.placement.verify import verify_placement
-from phaze_opt.schedule.problem import Cores, ScheduleProblem, ScheduleResult
+from phaze_opt.schedule.problem import Cores, MipRuns, ScheduleProblem, ScheduleResult
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure
 from phaze_opt.schedule.verify import verify_schedule
@@ -150,7 +150,7 @@ def _on_schedule(  # noqa: PLR0917
 
 def solve_option(
     option: CompiledOption, times: OptionTimes, estimates: Estimates, accelerator: Accelerator, *, scenario: Scenario
-) -> int:
+) -> MipRuns:
     """Solve every schedule of one tensor degree, tightening ``times`` in place; returns the MIPs solved."""
     limits = schedule_options(scenario.schedule_gap, scenario.schedule_nodes)
     solved = _on_schedules(solve_compiled, option, estimates, accelerator, scenario, options=limits)
@@ -158,7 +158,7 @@ def solve_option(
     times.lower_s = np.maximum(times.lower_s, found_s)
     times.upper_s = np.array([[result.makespan_s for result in layer] for layer in solved])
     times.schedules = solved
-    return sum(result.num_ilp_solves for layer in solved for result in layer)
+    return frozenset().union(*(result.mips for layer in solved for result in layer))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,14 +170,14 @@ class PlacedModel:
         option: the sharded model of the chosen degree (the first one if infeasible).
         times: its schedules.
         bound_s: lower bound on the batch time that open schedule gaps leave, s.
-        num_ilp_solves, num_placements: effort.
+        mips, num_placements: effort.
     """
 
     placement: PlacementResult
     option: CompiledOption
     times: OptionTimes
     bound_s: float
-    num_ilp_solves: int
+    mips: MipRuns
     num_placements: int
 
 
@@ -186,7 +186,7 @@ def place_model(
 ) -> PlacedModel:
     """The best placement over all tensor degrees, with exact schedules for the degree it uses."""
     times = [bound_option(option, estimates, accelerator, scenario=scenario) for option in compiled.options]
-    num_ilp_solves = 0
+    mips: MipRuns = frozenset()
     num_placements = 0
     bound_s = 0.0
     while True:
@@ -198,15 +198,13 @@ def place_model(
         chosen = degrees.index(placement.tensor_parallel) if placement.tensor_parallel in degrees else 0
         if placement.status is PlacementStatus.INFEASIBLE or times[chosen].is_solved:
             break
-        num_ilp_solves += solve_option(
-            compiled.options[chosen], times[chosen], estimates, accelerator, scenario=scenario
-        )
+        mips |= solve_option(compiled.options[chosen], times[chosen], estimates, accelerator, scenario=scenario)
     return PlacedModel(
         placement=placement,
         option=compiled.options[chosen],
         times=times[chosen],
         bound_s=max(bound_s, _bound_of_gaps(placement, compiled, times, accelerator, scenario=scenario)),
-        num_ilp_solves=num_ilp_solves,
+        mips=mips,
         num_placements=num_placements,
     )
 

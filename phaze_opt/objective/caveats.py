@@ -17,7 +17,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, hbm_bandwidth_bytes_per_s
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
-from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.hardware.silicon.die_report import FITTED_ARRAY_SHARE, die_of
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.hardware.table_coverage import Buffer, buffers_of, format_size
 from phaze_opt.objective.chip_limits import binding_limits, design_of, ends_of, free_keys
@@ -117,6 +117,19 @@ def die_note(answer: Answer) -> str:
         return ""
     broken = die_of(answer.accelerator, answer.constants).broken
     return f"This die could not be built: {'; '.join(broken)}." if broken else ""
+
+
+def array_note(answer: Answer) -> str:
+    """That arrays fill more of a die than of any whose area is known."""
+    if answer.accelerator is None or not has_die(answer.constants):
+        return ""
+    share = die_of(answer.accelerator, answer.constants).array_share
+    if share <= FITTED_ARRAY_SHARE:
+        return ""
+    return (
+        f"Arrays fill {share:.1%} of this die, and at most {FITTED_ARRAY_SHARE:.0%} of any that areas were fitted to: "
+        "its area and power are extrapolated."
+    ).replace("%", " %")
 
 
 def padding_note(answer: Answer) -> str:
@@ -317,6 +330,7 @@ RULES: Mapping[str, Callable[[Answer], str]] = MappingProxyType(
         "hbm_bandwidth": hbm_bandwidth_note,
         "extrapolated_buffers": buffer_note,
         "no_die": die_note,
+        "array_share": array_note,
         "model": model_note,
         "traced_model": traced_model_note,
         "no_attention": no_attention_note,

@@ -12,7 +12,8 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import GENERATION, build_accelerator
-from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
+from phaze_opt.hardware.presets import is_machine
+from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, over_reticle, power_w_of
 from phaze_opt.hardware.silicon.silicon import has_die, with_link_rate
 from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import PlacedModel, place_model, schedule_options, verify_placed
@@ -27,6 +28,7 @@ from phaze_opt.objective.evaluation import (
     Provenance,
     broken_budget,
     budget_constraints,
+    unbuildable,
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
 from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, layer_schedules, refuse_misfits
@@ -107,21 +109,27 @@ class Objective:
         """The designed chip that a point means."""
         return build_accelerator(point, constants=self.constants)
 
-    def evaluate_accelerator(self, accelerator: Accelerator, micro_batch: int = 1) -> Evaluation:
+    def evaluate_accelerator(
+        self, accelerator: Accelerator, micro_batch: int = 1, *, is_built: bool = False
+    ) -> Evaluation:
         """Evaluate any accelerator, for every model of the scenario.
 
         Args:
             accelerator: the chip, built under the objective's constants.
             micro_batch: samples, of Phaze's placements; full plans have micro-batches of their own.
+            is_built: whether it counts as built whatever its area; machines of the package do.
 
         Raises:
             InputError: the chip is of other silicon than the scenario.
         """
         _check_silicon(accelerator, self.constants)
         own = self.at_links(accelerator.link_bytes_per_s)
+        refused = not is_built and over_reticle(accelerator, self.constants)[1]
+        price = (
+            own._refuse_unbuildable if refused and not is_machine(accelerator, self.constants) else own._evaluate_model
+        )
         members = tuple(
-            own._evaluate_model(index, model, accelerator, micro_batch)
-            for index, model in enumerate(self.scenario.models)
+            price(index, model, accelerator, micro_batch) for index, model in enumerate(self.scenario.models)
         )
         found = members[0] if len(members) == 1 else combine_evaluations(members, scenario=self.scenario)
         return self.with_money(found)
@@ -327,6 +335,12 @@ class Objective:
         """The evaluation of a design that is infeasible before anything is placed."""
         return replace(self._blank(self.scenario.models[index], accelerator, micro_batch), status=status, reason=reason)
 
+    def _refuse_unbuildable(
+        self, _index: int, model: Workload, accelerator: Accelerator, micro_batch: int
+    ) -> Evaluation:
+        """One model on a chip that cannot be built."""
+        return unbuildable(self._blank(model, accelerator, micro_batch), self.constants)
+
     def _evaluate_model(self, index: int, model: Workload, accelerator: Accelerator, micro_batch: int) -> Evaluation:
         """One model on one accelerator."""
         if self.scenario.plans is not None:
@@ -385,7 +399,7 @@ class Objective:
             # Another plan has layers of its own, whose schedules are found with it.
             times = times if chosen.ranked.plan == ranked.plan else None
             ranked, step, fused = chosen.ranked, chosen.step, chosen.fused
-        effort = Effort(num_ilp_solves=scheduled.num_ilp_solves, num_placements=scheduled.num_searches)
+        effort = Effort.of(scheduled.mips, scheduled.num_searches)
         found = evaluate_plan(job, ranked, times=times, step=step, fused=fused, is_brief=is_brief)
         return EvaluatedPlan(replace(found, effort=effort), scheduled, chosen)
 
@@ -450,7 +464,7 @@ class Objective:
             placement=placement,
             schedules=layer_schedules(placed.option, placed.times),
             breakdown=break_down(placed, split_makespans(placed, estimates, shares=shares)),
-            effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
+            effort=Effort.of(placed.mips, placed.num_placements),
             constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
         )
 
@@ -475,7 +489,7 @@ def _out_of_memory(blank: Evaluation, placed: PlacedModel) -> Evaluation:
         status=EvaluationStatus.OUT_OF_MEMORY,
         reason=reason,
         constraints=(*blank.constraints, ("memory", max(excess, 1e-6))),
-        effort=Effort(num_ilp_solves=placed.num_ilp_solves, num_placements=placed.num_placements),
+        effort=Effort.of(placed.mips, placed.num_placements),
     )
 
 

@@ -1,6 +1,6 @@
 """`Evaluation`: what one design point is worth, why, and where the figures came from; as JSON and back without loss."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Annotated, Any, Protocol, get_type_hints
@@ -8,19 +8,23 @@ from typing import Annotated, Any, Protocol, get_type_hints
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import AXES
+from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.silicon.chip_silicon import over_reticle
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.record.plain_data import from_plain, later, later_names, to_plain
-from phaze_opt.schedule.problem import ScheduleStatus
+from phaze_opt.schedule.problem import MipRuns, ScheduleStatus, count_mips
 from phaze_opt.units import GIGA
 
 
 class EvaluationStatus(StrEnum):
     """Feasible, or the first constraint that the point breaks.
 
+    UNBUILDABLE: a die larger than the reticle, of a chip that is not known to exist.
     TOO_FEW_DEVICES: only of a given placement that needs more devices than there are.
     """
 
     FEASIBLE = "feasible"
+    UNBUILDABLE = "unbuildable"
     OVER_AREA = "over_area"
     OVER_TDP = "over_tdp"
     OVER_CAPEX = "over_capex"
@@ -106,10 +110,27 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Work done for one evaluation."""
+    """Work done for one evaluation, as if it were the first: what was looked up counts as what it stands for.
+
+    ``mips`` are the blocks that MIPs were solved for, so that several evaluations count each once (`together`).
+    """
 
     num_ilp_solves: int = 0
     num_placements: int = 0
+    mips: Annotated[tuple[tuple[str, int], ...], later(())] = ()
+
+    @classmethod
+    def of(cls, mips: MipRuns, num_placements: int) -> "Effort":
+        """With the number of its MIPs."""
+        return cls(count_mips(mips), num_placements, tuple(sorted(mips)))
+
+    @classmethod
+    def together(cls, efforts: Sequence["Effort"]) -> "Effort":
+        """Of several evaluations; a block that several of them meet was solved once."""
+        mips = {run for effort in efforts for run in effort.mips}
+        unnamed = sum(effort.num_ilp_solves - count_mips(effort.mips) for effort in efforts)
+        placements = sum(effort.num_placements for effort in efforts)
+        return cls(unnamed + count_mips(mips), placements, tuple(sorted(mips)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,6 +230,14 @@ def budget_constraints(area_mm2: float | None, tdp_w: float | None, budgets: Bud
     return tuple(
         (name, value / budget - 1.0) for name, value, budget in pairs if value is not None and budget is not None
     )
+
+
+def unbuildable(blank: Evaluation, constants: Constants) -> Evaluation:
+    """The evaluation of a chip whose die `over_reticle` finds too large."""
+    excess, reason = over_reticle(blank.accelerator, constants)
+    constraints = (("reticle", excess), *blank.constraints)
+    told = f"this die could not be built: {reason}"
+    return replace(blank, status=EvaluationStatus.UNBUILDABLE, reason=told, constraints=constraints)
 
 
 def broken_budget(blank: Evaluation, budgets: Budgets) -> Evaluation | None:

@@ -14,7 +14,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.fitted import read_own_file
-from phaze_opt.hardware.spreads import Spread
+from phaze_opt.hardware.spreads import HELD_ELSEWHERE, Spread
 from phaze_opt.objective.alternatives import Doubt, alternatives_of_designs, choose
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -95,7 +95,7 @@ def range_of_design(
         chip = build_accelerator(constants)
         return (
             objective.under(constants, scenario=scenario, is_bounded_alike=True)
-            .evaluate_accelerator(chip, micro_batch)
+            .evaluate_accelerator(chip, micro_batch, is_built=True)
             .throughput_samples_per_s
         )
 
@@ -119,7 +119,7 @@ def fusion_words(best: Evaluation | None, objective: Objective) -> str:
     if best is None or not scenario.layer_fusion:
         return ""
     alone = objective.under(objective.constants, scenario=replace(_unbounded(scenario), layer_fusion=""))
-    rate = alone.evaluate_accelerator(best.accelerator, best.micro_batch).throughput_samples_per_s
+    rate = alone.evaluate_accelerator(best.accelerator, best.micro_batch, is_built=True).throughput_samples_per_s
     gain = best.throughput_samples_per_s / rate - 1.0
     who = "in groups the layers" if gain > 0.0 else "no groups of the layers"
     more = f"{100.0 * gain:.2g} % more" if gain > 0.0 else "more"
@@ -187,7 +187,7 @@ def _model_part(value: float, error: float, where: str) -> RangePart:
 
 def _spread_part(value: float, spread: Spread) -> RangePart:
     """Steps took so much longer or shorter where nobody had fitted their source."""
-    words = f"90 % of steps of {spread.num_groups} sources kept out"
+    words = f"90 % of steps of {spread.num_groups} sources kept out, {100 * HELD_ELSEWHERE:.0f} % of steps elsewhere"
     return RangePart("model error", value / spread.high, value / spread.low, words, words)
 
 

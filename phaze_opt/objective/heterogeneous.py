@@ -26,7 +26,9 @@ from phaze_opt.record.near_ties import comparable
 
 StageLayers = tuple[tuple[str, int], ...]
 """Names of the layers of a stage, equal neighbours once with their number."""
-OVER_BUDGET = frozenset({EvaluationStatus.OVER_AREA, EvaluationStatus.OVER_TDP, EvaluationStatus.OVER_CAPEX})
+LEFT_OUT = frozenset(
+    {EvaluationStatus.UNBUILDABLE, EvaluationStatus.OVER_AREA, EvaluationStatus.OVER_TDP, EvaluationStatus.OVER_CAPEX}
+)
 
 ROUNDING = 1e-9
 """A gain this far below zero is none: two equal steps were added up in other orders."""
@@ -238,7 +240,7 @@ def _open_chips(objective: Objective, points: Sequence[DesignPoint], micro_batch
     chips = []
     for point in sorted({replace(point, micro_batch=micro_batch) for point in points}):
         uniform = objective.evaluate(point)
-        if uniform.status not in OVER_BUDGET:
+        if uniform.status not in LEFT_OUT:
             chips.append(_Chip(point, objective.accelerator(point), uniform))
     return tuple(chips)
 

@@ -15,6 +15,7 @@ from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.network import Network
+from phaze_opt.hardware.silicon.chip_silicon import over_reticle
 from phaze_opt.objective.best_placement import OptionTimes
 from phaze_opt.objective.compile import AGAIN_PHASE, PHASES, CompiledOption
 from phaze_opt.objective.evaluation import (
@@ -26,6 +27,7 @@ from phaze_opt.objective.evaluation import (
     TimeBreakdown,
     broken_budget,
     budget_constraints,
+    unbuildable,
 )
 from phaze_opt.objective.layer_fusion import FusedStep
 from phaze_opt.objective.plan_metrics import ChipStep, plan_energy_j, plan_utilisations, tell_causes
@@ -98,7 +100,7 @@ class PlanTimes:
 def evaluate_ranking(
     job: PlannedJob, ranking: PlanRanking, *, place: int = 0, fused: FusedStep | None = None
 ) -> Evaluation:
-    """The evaluation of one plan of a ranking, or why there is none; budgets come first.
+    """The evaluation of one plan of a ranking, or why there is none; first a die that cannot be built, then budgets.
 
     Args:
         job: what the plans are for.
@@ -107,6 +109,8 @@ def evaluate_ranking(
         fused: the plan's step with its layers in groups, where these are asked for.
     """
     blank = _blank(job)
+    if job.constants is not None and over_reticle(job.accelerator, job.constants)[1]:
+        return unbuildable(blank, job.constants)
     broken = broken_budget(blank, job)
     if broken is not None:
         return broken

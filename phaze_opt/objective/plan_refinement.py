@@ -30,6 +30,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.cuts import MixedStages, cheaper_choices, is_as_fast, lower_of_stages, price_of_stages
 from phaze_opt.plan.plan_degrees import MixedPlan, PlanDegrees, StageChip
 from phaze_opt.record.near_ties import comparable
+from phaze_opt.schedule.problem import MipRuns
 from phaze_opt.workload.plan_columns import Rows
 
 Floats = NDArray[np.float64]
@@ -101,17 +102,17 @@ class ChipMakespans:
         times = self.layer_times(layers, self.known_s)
         return StageChip(times, float(self.accelerator.hbm_bytes), self.is_solved(layers))
 
-    def refine(self, layers: int, option: CompiledOption, *, scenario: Scenario) -> int:
+    def refine(self, layers: int, option: CompiledOption, *, scenario: Scenario) -> MipRuns:
         """Tighter bounds of makespans, or where they are known, their schedules; returns the MIPs solved."""
-        shared, num_ilp_solves = (self.estimates, self.accelerator), 0
+        shared, mips = (self.estimates, self.accelerator), MipRuns()
         if layers not in self.times:
             self.times[layers] = bound_option(option, *shared, scenario=scenario)
         else:
-            num_ilp_solves = solve_option(option, self.times[layers], *shared, scenario=scenario)
+            mips = solve_option(option, self.times[layers], *shared, scenario=scenario)
         times = self.times[layers]
         times.lower_s = np.maximum(times.lower_s, self.lower_s[layers])
         self.lower_s[layers], self.known_s[layers] = times.lower_s, times.known_s
-        return num_ilp_solves
+        return mips
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +122,13 @@ class RefinedPlan:
     Attributes:
         best: the plan, and the chip of each stage.
         layers: number of the set of layers.
-        num_ilp_solves: MIPs solved.
+        mips: solved.
         num_searches: programs over cuts that were solved.
     """
 
     best: MixedPlan
     layers: int
-    num_ilp_solves: int
+    mips: MipRuns
     num_searches: int
 
 
@@ -151,7 +152,7 @@ class PlanRefinement:
         self._found: dict[int, MixedPlan] = {}
         self._open: dict[int, set[int]] = {}
         self._layer_s: Floats | None = None
-        self._num_ilp_solves = self._num_searches = 0
+        self._mips, self._num_searches = MipRuns(), 0
 
     def run(self) -> RefinedPlan | None:
         """Look at the set of the least bound until it is one whose best plan is known; None if no plan fits."""
@@ -229,7 +230,7 @@ class PlanRefinement:
 
     def _refine(self, chip: int, layers: int) -> None:
         option = self._compiled.options[layers]
-        self._num_ilp_solves += self._chips[chip].refine(layers, option, scenario=self._scenario)
+        self._mips |= self._chips[chip].refine(layers, option, scenario=self._scenario)
         self._layer_s = None
 
     def _result(self, number: int) -> RefinedPlan:
@@ -241,7 +242,7 @@ class PlanRefinement:
         for place in sorted(set(best.chips)):
             chip = self._chips[place]
             verify_option(option, chip.times[layers], chip.estimates, chip.accelerator, scenario=self._scenario)
-        return RefinedPlan(best, layers, self._num_ilp_solves, self._num_searches)
+        return RefinedPlan(best, layers, self._mips, self._num_searches)
 
     def _with_first_chips(self, number: int, best: MixedPlan) -> MixedPlan:
         """From the first stage on, each stage on the first chip on which the step takes no longer; cuts stay.

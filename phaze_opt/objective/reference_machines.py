@@ -10,7 +10,7 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device_catalogue import find_device
-from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.presets import find_machine, load_architecture
 from phaze_opt.objective.best_placement import Floats, PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
@@ -60,7 +60,8 @@ def machines_under(objective: Objective, micro_batches: Sequence[int], names: Se
     best: dict[str, Evaluation] = {}
     for name in names:
         accelerator = load_architecture(name, constants=objective.constants)
-        evaluations = [objective.evaluate_accelerator(accelerator, micro_batch) for micro_batch in micro_batches]
+        price, is_built = objective.evaluate_accelerator, find_machine(name) is not None
+        evaluations = [price(accelerator, micro_batch, is_built=is_built) for micro_batch in micro_batches]
         called = _called(name, accelerator)
         best[name if called in best else called] = max(
             evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s
@@ -157,7 +158,7 @@ class _HandPricer:
         """Exact schedules of the expert's tensor degree, and the expert's placement on them."""
         (option,) = compiled.options
         times = bound_option(option, estimates, accelerator, scenario=self._scenario)
-        num_ilp_solves = solve_option(option, times, estimates, accelerator, scenario=self._scenario)
+        mips = solve_option(option, times, estimates, accelerator, scenario=self._scenario)
 
         data_parallel = self._expert.data_parallel(
             num_devices=self._scenario.cluster.num_devices,
@@ -176,7 +177,7 @@ class _HandPricer:
             option=option,
             times=times,
             bound_s=price(times.lower_s).batch_time_s,
-            num_ilp_solves=num_ilp_solves,
+            mips=mips,
             num_placements=1,
         )
 

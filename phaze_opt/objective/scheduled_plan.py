@@ -33,6 +33,7 @@ from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.record.near_ties import comparable
+from phaze_opt.schedule.problem import MipRuns
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.training import TrainingSpec
@@ -126,7 +127,7 @@ class ScheduledPlan:
         times: their schedules.
         layer_times: what they come to.
         bound_s: lower bound on the step of any plan, which open schedule gaps leave, s.
-        num_ilp_solves: MIPs solved.
+        mips: solved.
         num_sets: sets of layers that were scheduled.
         num_searches: programs over cuts that were solved.
     """
@@ -137,7 +138,7 @@ class ScheduledPlan:
     times: OptionTimes
     layer_times: LayerTimes
     bound_s: float
-    num_ilp_solves: int
+    mips: MipRuns
     num_sets: int
     num_searches: int = 1
 
@@ -169,7 +170,7 @@ def schedule_best_plan(
         times=chip.times[found.layers],
         layer_times=own,
         bound_s=search.bound_s(ranked.time.seconds),
-        num_ilp_solves=found.num_ilp_solves,
+        mips=found.mips,
         num_sets=sum(each.is_solved for each in chip.times.values()),
         num_searches=found.num_searches,
     )

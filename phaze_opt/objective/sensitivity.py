@@ -105,7 +105,7 @@ class _Pricer:
         seen = digest if scenario.plans is None else objective.constants.digest
         key = (replace(accelerator, name=""), scenario, seen, power if is_capped else None)
         if key not in self._known:
-            self._known[key] = objective.evaluate_accelerator(accelerator, micro_batch)
+            self._known[key] = objective.evaluate_accelerator(accelerator, micro_batch, is_built=True)
         known = self._known[key]
         if known.tdp_w == power:
             return known

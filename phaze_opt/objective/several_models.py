@@ -39,10 +39,7 @@ def combine_evaluations(members: Sequence[Evaluation], *, scenario: Scenario) ->
 
 def _blank(members: Sequence[Evaluation]) -> Evaluation:
     """The common design without any rate: names, sizes, effort and constraints of all its members."""
-    effort = Effort(
-        num_ilp_solves=sum(member.effort.num_ilp_solves for member in members),
-        num_placements=sum(member.effort.num_placements for member in members),
-    )
+    effort = Effort.together([member.effort for member in members])
     first = members[0]
     return Evaluation(
         model=", ".join(member.model for member in members),

@@ -25,7 +25,7 @@ from phaze_opt.units import bytes_to_gib
 OF_THE_QUESTION = (
     "sparse_weights", "area_budget", "tdp_budget", "edge_of_space", "extrapolated_buffers", "padded_batch", "network",
     "partial_nodes", "measured_elsewhere", "unlike_measured", "layer_fusion", "no_attention", "unused_fit",
-    "model", "unmasked_attention", "odd_sizes", "idle_devices",
+    "model", "unmasked_attention", "odd_sizes", "idle_devices", "micro_batch", "array_share",
 )  # fmt: skip
 """Notes that say that something else was answered than may have been meant: they stand with the answer."""
 NOT_MEASURED = "no software named"
@@ -153,7 +153,7 @@ def compared_words(best: Evaluation, baselines: Mapping[str, Evaluation], usd: M
     parts = []
     for name, other in baselines.items():
         if other.throughput_samples_per_s <= 0.0:
-            parts.append(f"what {name} cannot train")
+            parts.append(f"what {name} cannot train ({other.reason})")
             continue
         ratios = [f"{best.throughput_samples_per_s / other.throughput_samples_per_s:.2f} times the throughput"]
         if best.known("tdp_w") and other.known("tdp_w"):

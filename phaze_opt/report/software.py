@@ -8,13 +8,14 @@ from phaze_opt.cost.stacks import (
     can_run,
     machine_gap,
     machines_of,
+    measured_base,
     measured_rows,
     model_gap,
     rows_like,
     rows_of_option,
 )
 from phaze_opt.hardware.fitted import FittedGroup
-from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
+from phaze_opt.hardware.spreads import ERROR_ELSEWHERE, HELD_ELSEWHERE, NAMED, UNSEEN, load_spreads
 from phaze_opt.objective.caveats import Note
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
 from phaze_opt.workload.run_options import RUN_OPTIONS
@@ -53,6 +54,7 @@ def software_notes(
     sequence_length: int,
     errors: Mapping[str, Mapping[str, float]],
     own_fit: str = "",
+    has_own_error: bool = False,
     is_scheduled: bool = False,
 ) -> tuple[Note, ...]:
     """What to know of a software that plans are priced with.
@@ -66,24 +68,30 @@ def software_notes(
         num_experts: of a block of the model; 1 without any.
         sequence_length: tokens.
         errors: figures by data set, as the file of constants holds them.
-        own_fit: what the user fitted the software's constants to; then published rows say nothing of them.
+        own_fit: what the user fitted the software's constants to; then published rows say nothing of its machines.
+        has_own_error: whether rows of the user's that are like the model were kept out of that fit; then published
+            rows say nothing of its error.
         is_scheduled: whether plans are priced on a designed chip.
     """
     rows = measured_rows(software)
+    if rows is None and not own_fit:
+        return _notes_of_unmeasured(software, is_scheduled)
+    base, known = measured_base(software)
+    error, has_experts = "", num_experts > 1
+    if not has_own_error:
+        kinds = () if is_scheduled else step_kinds(software, choice)
+        error = _error_of(known, errors, base, machine, dtype, has_experts=has_experts, kinds=kinds)
     if rows is None:
-        return (Note("measured_elsewhere", own_fit),) if own_fit else _notes_of_unmeasured(software, is_scheduled)
+        found = {"measured_elsewhere": own_fit, "error": error}
+        return tuple(Note(key, sentence) for key, sentence in found.items() if sentence)
     gap = machine_gap(rows, software=software, machine=machine, dtype=dtype, is_scheduled=is_scheduled)
     found = {
         "software": _choice_note(software, machine, choice),
         "measured_elsewhere": own_fit or gap,
         "unlike_measured": model_gap(rows, software=software, num_experts=num_experts, sequence_length=sequence_length),
         "gradients": gradient_note(*gradients),
-        "error": "" if own_fit else _error_of(rows, errors, software, machine, dtype, has_experts=num_experts > 1),
+        "error": error,
     }
-    # Of a run on a machine that exists, errors of steps of the same source say too little: what is asked is another.
-    sources = "" if own_fit or is_scheduled else sources_sentence(step_kinds(software, choice))
-    if sources:
-        found["error"] = f"{found['error']}; dense {sources}" if num_experts > 1 and found["error"] else sources
     return tuple(Note(key, sentence) for key, sentence in found.items() if sentence)
 
 
@@ -119,25 +127,34 @@ def sources_sentence(kinds: Sequence[str]) -> str:
     return (
         f"steps of {spread.num_groups} publications, each kept out of every fit and its software {known}, are "
         f"predicted with a mean error of {spread.mape:.0f} %, and 90 % of them took {spread.low:.2f} to "
-        f"{spread.high:.2f} of the prediction"
+        f"{spread.high:.2f} of the prediction; steps of 29 publications elsewhere were "
+        f"{100 * ERROR_ELSEWHERE:.0f} % off, and {100 * HELD_ELSEWHERE:.0f} % of them in that range"
     )
 
 
 def _error_of(
-    rows: SoftwareRows,
+    rows: SoftwareRows | None,
     errors: Mapping[str, Mapping[str, float]],
     software: str,
     machine: str,
     dtype: str,
     *,
     has_experts: bool,
+    kinds: Sequence[str],
 ) -> str:
-    """How well steps are predicted; of models with experts by rows of such alone, where there are any."""
-    if not has_experts or rows.experts is None:
-        return error_sentence(rows, errors, software=software, machine=machine, dtype=dtype)
-    error = error_share(rows, errors, machine=machine, dtype=dtype, has_experts=True)
-    told = f"steps of {software} with experts that were kept out of the fit are predicted with a mean error of"
-    return "" if error is None else f"{told} {error:.1%}"
+    """How well steps are predicted; of models with experts by rows of such alone, where there are any.
+
+    Of a run on a machine that exists, errors of steps of the same source say too little: what is asked is another. So
+    much say sources kept out, of the ``kinds``.
+    """
+    sources, own = sources_sentence(kinds), ""
+    if has_experts and rows is not None and rows.experts is not None:
+        error = error_share(rows, errors, machine=machine, dtype=dtype, has_experts=True)
+        told = f"steps of {software} with experts that were kept out of the fit are predicted with a mean error of"
+        own = "" if error is None else f"{told} {error:.1%}"
+    elif rows is not None and (has_experts or not sources):
+        own = error_sentence(rows, errors, software=software, machine=machine, dtype=dtype)
+    return f"{own}; dense {sources}" if has_experts and own and sources else sources or own
 
 
 def _choice_note(software: str, machine: str, choice: SoftwareChoice) -> str:

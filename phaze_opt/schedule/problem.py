@@ -1,6 +1,7 @@
 """The scheduling problem of one layer phase, what a caller may ask of the scheduler, and the result (semantics 4)."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import NamedTuple
@@ -86,6 +87,15 @@ class ScheduleProblem:
                 raise InputError(message)
 
 
+MipRuns = frozenset[tuple[str, int]]
+"""Blocks that MIPs were solved for, by digest, each with how many: united, a block that is met again counts once."""
+
+
+def count_mips(runs: Iterable[tuple[str, int]]) -> int:
+    """MIPs of all blocks."""
+    return sum(number for _, number in runs)
+
+
 @dataclass(frozen=True, slots=True)
 class ScheduleResult:
     """A schedule that `schedule.verify` replays, with its certificate.
@@ -96,7 +106,7 @@ class ScheduleResult:
         status: OPTIMAL when the gap is within tolerance.
         start_s: start of each operator, s.
         is_spread: whether each operator is spread over all cores of its type(s).
-        num_ilp_solves: MIPs solved on the way (0 when bound and heuristic met).
+        mips: solved on the way (none when bound and heuristic met).
     """
 
     makespan_s: float
@@ -104,7 +114,12 @@ class ScheduleResult:
     status: ScheduleStatus
     start_s: tuple[float, ...]
     is_spread: tuple[bool, ...]
-    num_ilp_solves: int = 0
+    mips: MipRuns = frozenset()
+
+    @property
+    def num_ilp_solves(self) -> int:
+        """How many MIPs."""
+        return count_mips(self.mips)
 
     @property
     def gap(self) -> float:

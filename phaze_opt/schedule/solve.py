@@ -1,7 +1,8 @@
 """Solving a scheduling problem: quick bounds first, MIPs only on the blocks that stay open."""
 
+import hashlib
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
@@ -63,7 +64,7 @@ class _Solve:
     start: FloatArray
     is_spread: BoolArray
     grids: FloatArray
-    num_ilp_solves: int = 0
+    mips: set[tuple[str, int]] = field(default_factory=set)
     is_timed_out: bool = False
 
     @property
@@ -240,15 +241,22 @@ def _close_block(
         lower, upper = solve.bounds[index].tolist()
         known = BlockState(lower, upper, solve.start[low:high], solve.is_spread[low:high])
         accepted = max(_accepted_gap(solve, index, options), gap_of_grid(grid, upper))
-        state = close_block(problem, known, options=replace(options, accept_gap=accepted), deadline=deadline)
+        options = replace(options, accept_gap=accepted)
+        state = close_block(problem, known, options=options, deadline=deadline)
         state = replace(state, lower=raised_to_grid(state.lower, state.upper, grid))
-        solve.num_ilp_solves += state.num_ilp_solves
+        if state.num_ilp_solves:
+            solve.mips.add((_digest(problem, lower, upper, options), state.num_ilp_solves))
         if cache is not None:
             cache.store(problem, state)
     solve.bounds[index] = (state.lower, state.upper)
     solve.start[low:high] = state.start
     solve.is_spread[low:high] = state.is_spread
     solve.is_timed_out = solve.is_timed_out or state.is_timed_out
+
+
+def _digest(*asked: object) -> str:
+    """What tells a block that was solved from others, in every process."""
+    return hashlib.sha256(repr(asked).encode()).hexdigest()[:16]
 
 
 def _range_of(solve: _Solve, index: int) -> tuple[int, int]:
@@ -296,7 +304,7 @@ def _result(solve: _Solve, options: ScheduleOptions) -> ScheduleResult:
         status=_status(solve, options),
         start_s=tuple(begin.tolist()),
         is_spread=tuple(modes.tolist()),
-        num_ilp_solves=solve.num_ilp_solves,
+        mips=frozenset(solve.mips),
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.evaluation import Effort, Evaluation
 from phaze_opt.objective.goals import front_indices, goal_directions, goal_values
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
@@ -257,7 +257,7 @@ class SearchLoop:
 
     def result(self, *, wall_s: float) -> SearchResult:
         """What stands now."""
-        efforts = [evaluation.effort for evaluation in self._known.values()]
+        effort = Effort.together([evaluation.effort for evaluation in self._known.values()])
         probed = frozenset().union(*(probe.architectures for probe in self.probes))
         return SearchResult(
             search_id=self.search_id,
@@ -267,8 +267,8 @@ class SearchLoop:
             evaluations=len(self.records),
             distinct_evaluations=len(self._known),
             probes=len(probed),
-            ilp_solves=sum(effort.num_ilp_solves for effort in efforts),
-            placements=sum(effort.num_placements for effort in efforts),
+            ilp_solves=effort.num_ilp_solves,
+            placements=effort.num_placements,
             pruned=0 if self.judging is None else len(self.judging.dropped),
             wall_s=wall_s,
             overhead_s=self.overhead_s,

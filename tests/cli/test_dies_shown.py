@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from command_runs import printed, refused, run_json
+from command_runs import printed, refused, run, run_json
 
 from phaze_opt.certify.check.check import check_certificate
 
@@ -92,3 +92,24 @@ def test_architectures_say_by_which_silicon_areas_are(capsys):
 def test_a_chip_without_memory_is_told_both_ways_to_state_it(capsys):
     words = f"evaluate {TINY} --arch num_tc=2,num_vc=2,tc_width=128,tc_depth=128,glb_mb=8".split()
     refused(words, capsys, "hbm_gb or hbm_stacks")
+
+
+def test_a_die_larger_than_the_reticle_is_refused_with_the_reason_first(capsys):
+    """Beside a machine that exists too, which is larger as a die than any reticle and priced all the same."""
+    large = CHIP.replace("num_tc=6", "num_tc=64")
+    evaluate = f"evaluate {TINY} --arch".split()
+    code, out, err = run([*evaluate, large], capsys)
+    assert code == 3
+    found = run_json([*evaluate, large], capsys, code=3)
+    reason = f"a die of {found['area_mm2']:,.0f} mm^2 is larger than the reticle's 858 mm^2"
+    assert unwrapped(err) == f"infeasible: this die could not be built: {reason}"
+    assert "samples/s" not in out
+    assert (found["status"], found["reason"]) == ("unbuildable", f"this die could not be built: {reason}")
+    assert found["throughput_samples_per_s"] == found["constraints"]["reticle"] - (found["area_mm2"] / 858 - 1) == 0
+    assert found["cost"]["capex_usd"] is None
+    search = f"search {TINY} {ONE_PLAN} --trials 2 --no-tracking --baseline".split()
+    references = {each["name"]: each for each in run_json([*search, f"h100,{large}"], capsys)["references"]}
+    assert references["h100"]["throughput_samples_per_s"] > 0
+    assert references[large]["throughput_samples_per_s"] == 0
+    said = unwrapped(printed([*search, large], capsys))
+    assert f"cannot train (this die could not be built: {reason})" in said

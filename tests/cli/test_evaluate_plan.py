@@ -252,18 +252,25 @@ def test_a_real_machine_is_priced_with_the_software_measured_on_it(capsys):
 
 
 def test_constants_of_ones_own_are_not_said_to_err_as_published_ones(tmp_path, capsys):
-    """What the file says of the fit stands in place of errors and machines of published rows."""
+    """What the file says of the fit stands in place of errors and machines of published rows, if rows were kept out."""
     document = json.loads(FITTED.read_text(encoding="utf-8"))
     group = document["groups"]["stack/megatron-core"]
-    group |= {"source": "phaze-opt calibrate", "datasets": {"mine": ["mine:2", "mine:3"]}, "residuals": {"mape": 4.26}}
+    group |= {"source": "phaze-opt calibrate", "datasets": {"mine": ["mine:2", "mine:3"]}}
+    group["residuals"] = {"mape": 4.26, "cross_validated_mape": 5.0}
     path = tmp_path / "constants.json"
     path.write_text(json.dumps(document), encoding="utf-8")
     plan = ["--software", "megatron-core", "--pipeline", "1", "--zero", "1", "--constants", str(path)]
     notes = run_json([*BERT, "--arch", "b200", "--devices", "32", *plan], capsys)["setting"]["notes"]
     assert notes[0] == (
-        "constants of megatron-core were fitted to 2 rows of your own, and speak of their machines (mean error 4.3 %)"
+        "constants of megatron-core were fitted to 2 rows of your own, and speak of their machines (mean error 4.3 %, "
+        "of rows kept out up to 5.0 %)"
     )
     assert not any("kept out of every fit" in note or "not on b200" in note for note in notes)
+    del group["residuals"]["cross_validated_mape"]
+    path.write_text(json.dumps(document), encoding="utf-8")
+    unchecked = run_json([*BERT, "--arch", "b200", "--devices", "32", *plan], capsys)["setting"]
+    assert unchecked["error_share"] == unchecked["spread"]["apart"] - 1
+    assert any("kept out of every fit" in note for note in unchecked["notes"])
     other = run_json([*A100, "--constants", str(path), "--top", "1"], capsys)["setting"]["notes"]
     assert any("kept out of every fit" in note for note in other)
 
@@ -330,18 +337,24 @@ def test_every_degree_that_nobody_names_is_searched(capsys):
     assert {(plan["zero"], plan["interleave"], plan["pipeline"]) for plan in named} == {(0, 2, 4)}
 
 
-def test_a_long_bubble_of_the_default_micro_batch_is_said(capsys):
-    """Two micro-batches of 8 cannot fill 8 devices; 64 replicas without stages wait for nobody."""
+def test_placements_say_that_nobody_named_the_micro_batch_and_which_is_the_fastest(capsys):
+    """Two micro-batches of 8 cannot fill 8 devices that hold a stage each; 64 replicas have no better one than 8."""
     chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--tensor-parallel", "1", "--as", "phaze"]
-    (_, few, _), (_, many, _) = (
-        run([*chip, "--devices", devices, "--global-batch", batch, "--details"], capsys)
-        for devices, batch in (("8", "16"), ("64", "512"))
-    )
-    assert "as --micro-batch is not given" in " ".join(few.split())
-    assert "as --micro-batch is not given" not in " ".join(many.split())
-    _, named, _ = run([*chip, "--devices", "8", "--global-batch", "16", "--micro-batch", "8", "--details"], capsys)
-    assert "pipeline bubble" in named
-    assert "--micro-batch is not given" not in " ".join(named.split())
+    few = [*chip, "--devices", "8", "--global-batch", "16", "--no-range"]
+    unsaid = run_json(few, capsys)
+    rates = {each: run_json([*few, "--micro-batch", each], capsys) for each in ("1", "2", "4", "8")}
+    gains = {
+        each: rate["throughput_samples_per_s"] / unsaid["throughput_samples_per_s"] for each, rate in rates.items()
+    }
+    best = max(gains, key=gains.get)
+    assert unsaid["micro_batch"] == 8
+    assert gains["8"] == 1
+    note = "micro-batches are of 8 as --micro-batch is not given; of 1, 2, 4 and 8 samples"
+    sentence = f"{note} {best} would be the fastest: {gains[best]:.3g} times as fast"
+    assert {"key": "micro_batch", "sentence": sentence} in unsaid["notes"]
+    assert not any(each["key"] == "micro_batch" for each in rates["8"]["notes"])
+    _, many, _ = run([*chip, "--devices", "64", "--global-batch", "512", "--no-range"], capsys)
+    assert f"Note: {note} none is faster." in " ".join(many.split())
 
 
 EXPERTS = [

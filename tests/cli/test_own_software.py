@@ -127,6 +127,47 @@ def test_what_a_software_was_fitted_to_is_said_and_a_base_alone_is_no_software(s
     assert not any(each["key"] == "unused_fit" for each in named["notes"])
 
 
+@pytest.fixture
+def mycluster(tmp_path, capsys):
+    """Constants fitted to invented steps of Llama 3 8B on 24 H200, with their errors kept out."""
+    path, out = tmp_path / "runs.csv", tmp_path / "c.json"
+    sizes = "h200,24,32,4096,32,8,14336,3,128256,4096"
+    steps = {(384, 1, 1, 1): 6.93, (384, 2, 1, 1): 6.72, (384, 4, 1, 1): 6.8, (384, 1, 2, 1): 7.21}
+    steps |= {(384, 2, 2, 1): 7.02, (192, 1, 4, 1): 4.02, (192, 2, 2, 3): 3.93, (192, 1, 1, 1): 3.6}
+    rows = [f"{sizes},{','.join(map(str, plan))},optimizer states,bf16,none,{s}" for plan, s in steps.items()]
+    header = (
+        "hardware,n_devices,layers,hidden,heads,kv_heads,ffn,mlp_matrices,vocab,seq,global_batch,micro_batch,tp,pp,"
+    )
+    path.write_text("\n".join([f"{header}sharding,dtype,recompute,iter_time_s", *rows]) + "\n")
+    run_json(["calibrate", "--data", path, "--software", "mycluster", "--out", out], capsys)
+    return out
+
+
+def test_own_constants_keep_ties_and_margins_and_speak_of_models_like_their_rows(mycluster, capsys):
+    """Errors of the rows kept out tell plans apart; of models with experts, which no row is of, the package's do."""
+    job = ["evaluate", "--arch", "h200", "--devices", "24", "--global-batch", "384", "--model"]
+    own = ["--software", "mycluster", "--constants", mycluster]
+    group = json.loads(mycluster.read_text())["groups"]["stack/megatron-core/mycluster"]
+    dense = run_json([*job, "llama-3-8b", *own], capsys)
+    error = group["residuals"]["cross_validated_mape"] / 100
+    assert dense["setting"]["error_share"] == pytest.approx(error, rel=1e-3)
+    assert (
+        dense["range"]["parts"][0]["low_setting"]
+        == f"{error:.1%}".replace("%", " %") + " of your rows kept out of the fit"
+    )
+    first, to_run = dense["plans"][0], dense["plan_to_run"]
+    assert first["is_to_the_brim"]
+    assert not to_run["is_to_the_brim"]
+    assert to_run["iteration_time_s"] < first["iteration_time_s"] * (1 + error)
+    experts = run_json([*job, "mixtral-8x7b", *own], capsys)
+    package = run_json([*job, "mixtral-8x7b", "--software", "nanotron"], capsys)
+    for key in ("error_share", "spread"):
+        assert experts["setting"][key] == package["setting"][key] is not None
+    said = {each["key"]: each["sentence"] for each in experts["notes"]}
+    assert said["measured_elsewhere"].endswith("; none is of a model with experts")
+    assert said["error"].startswith("steps of megatron-core with experts that were kept out of the fit")
+
+
 def test_constants_of_experts_have_the_name_of_their_software():
     groups = ("stack/torchtitan/experts", "collectives/ndr", "stack/llm-foundry-h100/mine", "stack/torchtitan")
     assert software_of_groups(groups) == ["torchtitan", "mine"]

@@ -68,6 +68,13 @@ def test_one_chiplet_is_a_whole_die_to_the_bit():
     assert "die_to_die" not in die_to_json(die_of(chips().row(0), KNOWN))["areas_mm2"]
 
 
+def test_each_chiplet_has_a_host_interface_in_area_and_power():
+    for count in (1, 2, 8):
+        dies = Dies.of(chips(chiplets=count), KNOWN)
+        one = KNOWN.value("die.power.board_w"), KNOWN.value("die.area.host_mm2")
+        assert (dies.power.board[0], dies.area.host[0]) == pytest.approx([count * each for each in one])
+
+
 def test_digests_are_those_of_before_dies_were_split():
     """What chiplets read is varied where a design has some, and counts where it has another value."""
     for known, digest, changed in (

@@ -14,6 +14,8 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.hardware.silicon.silicon import constants_with, silicon_of
 from phaze_opt.objective.caveats import RULES, Answer, apply_rules, notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.space.known_spaces import load_space
@@ -89,6 +91,17 @@ def test_an_uncovered_buffer_is_refused_by_every_evaluation():
     with pytest.raises(InputError) as caught:
         evaluated(chip("glb_mb=4096,hbm_gb=32"))
     assert caught.value.key == "glb_mb"
+
+
+@pytest.mark.parametrize(("cores", "is_said"), [(4, False), (24, True)])
+def test_arrays_that_fill_more_of_a_die_than_of_any_that_was_fitted_are_said(cores, is_said):
+    known = constants_with(silicon_of(7, load_network("two-level", num_devices=64)))
+    text = f"num_tc={cores},num_vc=24,tc_width=128,tc_depth=128,glb_mb=24,glb_bytes_per_cycle=6144,hbm_stacks=4"
+    answer = Answer(known, load_architecture(text, constants=known))
+    said = [note.sentence for note in apply_rules(answer) if note.key == "array_share"]
+    share = die_of(answer.accelerator, known).array_share
+    sentence = f"Arrays fill {100 * share:.1f} % of this die, and at most 23 % of any that areas were fitted to: "
+    assert said == ([f"{sentence}its area and power are extrapolated."] if is_said else [])
 
 
 def test_padding_is_said_with_the_samples_that_are_computed():

@@ -7,6 +7,7 @@ import math
 import pytest
 from kits.scenarios import make_point, make_scenario
 
+from phaze_opt import make_scenario as price_as_all_do
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.hardware.accelerator import AcceleratorTable
@@ -214,3 +215,28 @@ def test_unknown_estimator_is_fatal():
 def test_digests_tell_scenarios_apart():
     assert make_scenario().digest == make_scenario().digest
     assert make_scenario().digest != make_scenario(global_batch=65).digest
+
+
+def test_a_die_larger_than_the_reticle_is_refused_before_all_else_and_machines_that_exist_are_not():
+    """As a whole die: split into chiplets that are each smaller it is priced; a name alone makes no machine."""
+    text = "num_tc=64,num_vc=64,tc_width=128,tc_depth=128,glb_mb=24,glb_bytes_per_cycle=4096,hbm_stacks=5"
+    scenario = price_as_all_do("bert-large", devices=64, global_batch=512, max_area_mm2=600.0)
+    objective = Objective(scenario)
+    chip, machine = (load_architecture(each, constants=objective.constants) for each in (text, "h100"))
+    die = objective.evaluate_accelerator(chip)
+    reason = f"this die could not be built: a die of {die.area_mm2:,.0f} mm^2 is larger than the reticle's 858 mm^2"
+    assert (die.status, die.reason, die.throughput_samples_per_s) == (EvaluationStatus.UNBUILDABLE, reason, 0.0)
+    assert die.constraints[0] == ("reticle", pytest.approx(die.area_mm2 / 858 - 1))
+    assert objective.evaluate_accelerator(machine).status is EvaluationStatus.OVER_AREA
+    free = Objective(scenario.without_budgets())
+    several = Objective(dataclasses.replace(free.scenario, models=free.scenario.models * 2))
+    assert several.evaluate_accelerator(chip).reason == f"bert-large: {reason}"
+    assert free.evaluate_accelerator(chip, is_built=True).is_feasible
+    split = load_architecture(f"{text},chiplets=4", constants=free.constants)
+    assert split.chiplets == 4
+    assert free.evaluate_accelerator(split).is_feasible
+    exists = free.evaluate_accelerator(machine)
+    assert exists.is_feasible
+    assert exists.area_mm2 > 858
+    named = dataclasses.replace(chip, name="h100")
+    assert free.evaluate_accelerator(named).status is EvaluationStatus.UNBUILDABLE

@@ -260,7 +260,7 @@ def test_passes_that_are_alike_are_scheduled_once():
 def test_a_second_die_finds_what_no_die_changes(monkeypatch):
     """Layers are recorded once a model and a plan's step is compiled once; the answer is that of a new objective."""
     scenario = make_scenario(TRACED, devices=8, global_batch=64)
-    first, second = points_of(np.random.default_rng(5), 2)
+    first, second = points_of(np.random.default_rng(5), 2, num_tc=2, num_vc=2)
     objective, fresh = Objective(scenario), Objective(scenario)
     objective.evaluate(first)
     alone = fresh.evaluate(second)

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 from kits.schedulers import random_problem
 
+from phaze_opt.objective.evaluation import Effort
+from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.schedule import block_solve
-from phaze_opt.schedule.problem import ScheduleOptions
+from phaze_opt.schedule.problem import ScheduleOptions, count_mips
 from phaze_opt.schedule.solve import solve_schedule
 
 NODES = ScheduleOptions(mip_nodes=5, multi_starts=0, tree_nodes=0, beam_width=0, time_limit_s=3600.0)
@@ -40,6 +42,19 @@ def test_a_block_is_closed_once_and_its_schedule_is_the_same(problem, solvers):
     assert second == first
     assert first.num_ilp_solves > 0
     assert len(solvers) == len(set(solvers)) > 0
+
+
+def test_a_block_that_several_evaluations_meet_counts_once(problem):
+    """In sums of efforts; each alone counts what it takes, whatever was solved before in the process."""
+    other = replace(problem, one_core_s=tuple(each * (1 + 1e-15) for each in problem.one_core_s))
+    one, again, two = (Effort.of(solve_schedule(each, options=NODES).mips, 5) for each in (problem, problem, other))
+    assert one == again
+    assert one.num_ilp_solves == count_mips(one.mips) > 0
+    assert Effort.together([one, again]) == replace(one, num_placements=10)
+    both = Effort.together([one, two, Effort(3, 1)])
+    assert (both.num_ilp_solves, both.num_placements) == (one.num_ilp_solves + two.num_ilp_solves + 3, 11)
+    assert from_plain(Effort, to_plain(Effort, both)) == both
+    assert "mips" not in to_plain(Effort, Effort(3, 1))
 
 
 def test_what_differs_in_a_digit_or_an_option_is_another_block(problem, solvers):

@@ -12,13 +12,15 @@ from kits.measured_rows import changed, public_rows
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_file
-from phaze_opt.hardware.silicon.die_constants import AREA_GROUP, FITTED_AREAS, load_die_constants
+from phaze_opt.hardware.silicon.die_area import die_area
+from phaze_opt.hardware.silicon.die_constants import AREA_GROUP, FITTED_AREAS, area_constants, load_die_constants
+from phaze_opt.hardware.silicon.die_report import FITTED_ARRAY_SHARE
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.held_out import fit_family
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.silicon.dies import DIES, OUTSIDE, compile_dies, is_fitted
+from phaze_opt.validation.silicon.dies import DIES, OUTSIDE, compile_dies, dies_of_rows, is_fitted, why_unpredicted
 from phaze_opt.validation.validate import validate
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "validation"
@@ -172,6 +174,12 @@ def test_dies_of_designs_are_as_recorded(script, record):
         assert found["areas_mm2"] == pytest.approx(kept["areas_mm2"], abs=0.15)
         assert found["powers_w"] == pytest.approx(kept["powers_w"], abs=0.15)
         assert found["broken"] == kept["broken"]
+
+
+def test_no_fitted_die_has_more_of_it_in_arrays_than_answers_say():
+    rows = [row for row in public_rows("dies") if is_fitted(row) and not why_unpredicted(row)]
+    area = die_area(dies_of_rows(rows), area_constants(load_fitted()))
+    assert np.max(area.arrays / area.total) == pytest.approx(FITTED_ARRAY_SHARE, abs=5e-4)
 
 
 def test_parts_of_a_die_add_up_and_a_block_has_no_spare_area():

@@ -250,7 +250,7 @@ class ObjectiveProver:
         free = objective.under(objective.constants, scenario=alone)
         chip = load_architecture(name, constants=objective.constants)
         batches = self._problem.space.axes.micro_batch
-        worths = [self._worth(free.evaluate_accelerator(chip, batch)) for batch in batches]
+        worths = [self._worth(free.evaluate_accelerator(chip, batch, is_built=True)) for batch in batches]
         return max(worths, key=lambda worth: worth.value)
 
     def _problem_in(self, world: World) -> CertifyProblem:

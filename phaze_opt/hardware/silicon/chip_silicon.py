@@ -16,7 +16,7 @@ from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.silicon.chiplets import delivered_bytes_per_s
 from phaze_opt.hardware.silicon.die_area import DieArea, die_area
 from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, dies_of, rates_of
-from phaze_opt.hardware.silicon.die_edge import DieEdge, Held, Limit, all_kept, die_edge
+from phaze_opt.hardware.silicon.die_edge import DieEdge, Held, Limit, all_kept, broken_limits, die_edge, number_of
 from phaze_opt.hardware.silicon.die_power import DiePower, cycle_energy_scale, die_power, network_pj_per_byte
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, DieModel, die_model, has_die, link_rate
 from phaze_opt.record.near_ties import is_at_most
@@ -124,6 +124,18 @@ def chip_area_mm2(chips: AcceleratorTable, constants: Constants) -> Floats:
 def area_mm2_of(accelerator: Accelerator, constants: Constants) -> float:
     """Area of one chip, mm^2; see `chip_area_mm2`."""
     return float(chip_area_mm2(table_of(accelerator), constants)[0])
+
+
+def over_reticle(accelerator: Accelerator, constants: Constants) -> tuple[float, str]:
+    """By what share a die, or each chiplet of one, exceeds the reticle, and a sentence on it.
+
+    0 and nothing of a die that does not, and of chips of the tables at 22 nm.
+    """
+    if not has_die(constants):
+        return 0.0, ""
+    held = Dies.of(table_of(accelerator), constants).edge.limits[Limit.RETICLE]
+    words = broken_limits({Limit.RETICLE: held})
+    return (number_of(held.has / held.allowed) - 1.0, words[0]) if words else (0.0, "")
 
 
 def chip_power_w(chips: AcceleratorTable, network: Network, constants: Constants) -> Floats:

@@ -27,7 +27,7 @@ class Limit(StrEnum):
 
 
 _BROKEN = {
-    Limit.RETICLE: "a die of {has:.0f} mm^2 is larger than the reticle's {allowed:.0f} mm^2",
+    Limit.RETICLE: "a die of {has:,.0f} mm^2 is larger than the reticle's {allowed:.0f} mm^2",
     Limit.PLACES: "{has:.0f} stacks of HBM need more edge than the {allowed:.0f} places of this die",
     Limit.LINK_EDGE: "links take {has:.0f} mm of edge and its short sides have {allowed:.0f} mm",
     Limit.INTERPOSER: "die and stacks of {has:.0f} mm^2 are larger than an interposer of {allowed:.0f} mm^2",

@@ -88,5 +88,6 @@ def die_power(dies: DieColumns, rates: DieRates, area_mm2: Floats, constants: Po
         links=BITS_PER_BYTE * PICO * constants.link_pj_per_bit * dies.link_bytes_per_s,
         die_to_die=BITS_PER_BYTE * PICO * constants.die_to_die_pj_per_bit * dies.crossing_bytes_per_s,
         static=constants.static_w_per_mm2 * area_mm2,
-        board=np.array(constants.board_w),
+        # Of each host interface; a block without one has clocks and control all the same.
+        board=constants.board_w * np.maximum(dies.num_hosts, 1.0),
     )

@@ -32,6 +32,11 @@ class ComponentFigure:
     value: float
 
 
+FITTED_ARRAY_SHARE = 0.23
+"""The largest share of a die that arrays fill, of those that areas were fitted to (TPUv1; tests/validation/test_dies.py
+works it out again)."""
+
+
 @dataclass(frozen=True, slots=True)
 class DieLimits:
     """What a die may come to.
@@ -98,6 +103,11 @@ class DieReport:
     def power_w(self) -> float:
         """The whole device at full rate."""
         return float(sum(part.value for part in self.powers))
+
+    @property
+    def array_share(self) -> float:
+        """Share of the die that arrays fill."""
+        return next((part.value for part in self.areas if part.name == "arrays"), 0.0) / self.area_mm2
 
     @property
     def w_per_mm2(self) -> float:
