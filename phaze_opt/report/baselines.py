@@ -18,12 +18,17 @@ from phaze_opt.units import GIGA
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One machine with what the job comes to on it; ``bill`` of its cluster, or ``unbilled``: why that is not known."""
+    """One machine with what the job comes to on it.
+
+    ``bill`` of its cluster, or ``unbilled``: why that is not known; ``same_software`` is a baseline's under the
+    answer's software.
+    """
 
     evaluation: Evaluation
     setting: PriceSetting
     bill: Bill | None = None
     unbilled: str = ""
+    same_software: Evaluation | None = None
 
 
 def throughput_ratio(other: Evaluation, answer: Evaluation) -> float | None:
@@ -48,7 +53,12 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
     )
     all_of_them = (answer, *baselines)
     software = answer.setting.software
-    note = [f"all under {software}, {answer.setting.peak_type}, {counted(answer.setting.num_devices, 'device')} each"]
+    note = [f"{answer.setting.peak_type}, {counted(answer.setting.num_devices, 'device')} each"]
+    others = [item for item in baselines if item.setting.software != software]
+    note.append(f"{'the others' if others else 'all'} under {software}")
+    note += [
+        f"{item.setting.machine} under its own, {item.setting.software}{_same_words(item, software)}" for item in others
+    ]
     designs = [item.evaluation.accelerator for item in all_of_them if not item.setting.is_real]
     modelled = f", modelled {silicon_words(designs[0])} of designs" if designs else ""
     note.append(f"mm2 and W as published of machines that exist (n/p: not){modelled}")
@@ -63,6 +73,14 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
         sentence for item in baselines for sentence in item.setting.notes if sentence.startswith(f"{software} was not")
     ]
     return table_of("The same job", fields, all_of_them, "; ".join(note), emphasis=lambda item: item is answer)
+
+
+def _same_words(item: Contestant, software: str) -> str:
+    """What a baseline trains in a second under the answer's software."""
+    same = item.same_software
+    if same is None or not same.is_feasible:
+        return ""
+    return f" ({format_number(same.throughput_samples_per_s)} samples/s under {software})"
 
 
 def _if_feasible(item: Contestant, text: str) -> str:
