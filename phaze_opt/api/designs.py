@@ -35,7 +35,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.certificate import Ties, claim_sentence, count_ties
 from phaze_opt.report.certificate_page import gap_figure
-from phaze_opt.report.die import Beside, beside_to_json, bills_in
+from phaze_opt.report.die import ChipBeside, beside_to_json, bills_in
 from phaze_opt.report.figures import history_figure, pareto_figure
 from phaze_opt.report.front import front_sentence
 from phaze_opt.search.events import SearchEvent
@@ -156,7 +156,7 @@ class ProvedDesign(Result):
     problem: CertifyProblem
     session: TrackingSession[ProofEvent]
     notes: tuple[str, ...] = ()
-    beside: tuple[Beside, ...] = ()
+    beside: tuple[ChipBeside, ...] = ()
 
     @property
     def result(self) -> CertifyResult:

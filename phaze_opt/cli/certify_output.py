@@ -34,7 +34,7 @@ from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
 from phaze_opt.report.chip import arch_option
 from phaze_opt.report.design import members_table
-from phaze_opt.report.die import Beside, area_table, beside_to_json, bills_in, dies_in, plain_sentences
+from phaze_opt.report.die import ChipBeside, area_table, beside_to_json, bills_in, dies_in, plain_sentences
 from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equal_to_json, left_out_sentences
 from phaze_opt.report.front import (
     again_lines,
@@ -101,7 +101,7 @@ class ProofAnswer:
     headline: HeadlineRange | None
     notes: Sequence[Note]
     constants: Constants
-    beside: tuple[Beside, ...]
+    beside: tuple[ChipBeside, ...]
     num_held: int
     least: tuple[LeastDesign, ...]
     amounts: Mapping[LeastOf, float]
@@ -109,7 +109,7 @@ class ProofAnswer:
     over_worlds: OverWorlds | None = None
 
     @property
-    def held(self) -> tuple[Beside, ...]:
+    def held(self) -> tuple[ChipBeside, ...]:
         """The machines that the best design is held against."""
         return self.beside[1 : 1 + self.num_held]
 
@@ -351,7 +351,7 @@ def _print_end(result: CertifyResult) -> None:
     screen.print(words.effort_sentence(result))
 
 
-def print_dies(beside: Sequence[Beside], equal: EqualTerms | None) -> None:
+def print_dies(beside: Sequence[ChipBeside], equal: EqualTerms | None) -> None:
     """Areas of the best die by component beside those of the references, and how much faster it is."""
     dies = dies_in(beside)
     if not dies:

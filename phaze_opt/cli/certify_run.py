@@ -46,7 +46,7 @@ from phaze_opt.report.certificate import (
     explain_runner_up,
 )
 from phaze_opt.report.certificate_page import build_document
-from phaze_opt.report.die import Beside, dies_beside
+from phaze_opt.report.die import ChipBeside, dies_beside
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.equal_terms import TERMS
 from phaze_opt.report.front import front_sentence, members_of
@@ -316,7 +316,7 @@ class ProofRun:
             document = build_document(each.result, ties=ties, runner_up=None, beside=beside, terms=terms)
             write_report(report.with_name(f"{report.stem}-{each.terms.name.lower()}{report.suffix}"), document)
 
-    def find_beside(self, best: Evaluation | None) -> tuple[tuple[Beside, ...], int]:
+    def find_beside(self, best: Evaluation | None) -> tuple[tuple[ChipBeside, ...], int]:
         """The best design, the baselines and the references, and how many baselines there are."""
         with output.working("pricing the machines beside it"):
             return self.job.beside(best, self.baselines)

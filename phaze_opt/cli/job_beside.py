@@ -22,7 +22,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.objective.silicon_options import SiliconForm, meant_machine
-from phaze_opt.report.die import DESIGN, Beside
+from phaze_opt.report.die import DESIGN, ChipBeside
 
 
 def job_request(
@@ -61,7 +61,7 @@ class JobBeside:
     request: EvaluateRequest
     micro_batches: tuple[int, ...]
 
-    def price(self, names: Sequence[str]) -> tuple[Beside, ...]:
+    def price(self, names: Sequence[str]) -> tuple[ChipBeside, ...]:
         """Presets, files or chips inline, in the order given: of a machine that exists its own figures.
 
         Beside Phaze's placements, and where its name says so, that is modelled as a design is. Budgets do not apply.
@@ -69,14 +69,14 @@ class JobBeside:
         Raises:
             InputError: one is none of these.
         """
-        found: dict[str, Beside] = {}
+        found: dict[str, ChipBeside] = {}
         objective = Objective(self.scenario.without_budgets(), constants=self.constants)
         for name in dict.fromkeys(meant_machine(name, self._form) for name in names):
             each = self._price(name, objective)
             found[name if each.name in found else each.name] = each
         return tuple(replace(each, name=name) for name, each in found.items())
 
-    def beside(self, best: Evaluation | None, baselines: Sequence[str]) -> tuple[tuple[Beside, ...], int]:
+    def beside(self, best: Evaluation | None, baselines: Sequence[str]) -> tuple[tuple[ChipBeside, ...], int]:
         """The best design, the baselines and the references, and how many baselines there are; nothing without a best.
 
         References are TPU v4 and Phaze's reference; in Phaze's form both are modelled alike.
@@ -94,7 +94,7 @@ class JobBeside:
     def _form(self) -> SiliconForm:
         return SiliconForm.PHAZE if self.scenario.silicon is None else SiliconForm.DIE
 
-    def _price(self, name: str, objective: Objective) -> Beside:
+    def _price(self, name: str, objective: Objective) -> ChipBeside:
         device = find_machine(name.removeprefix(MODELLED))
         if device is None or name.startswith(MODELLED) or self.scenario.plans is None:
             given = name if device is None or name.startswith(MODELLED) else MODELLED + name
@@ -105,21 +105,23 @@ class JobBeside:
             own = price_beside(replace(self.request, arch=name), software, is_design=True)
         except InputError as error:
             chip = described_chip(device, self.constants)
-            return Beside(told_name(device), objective.refuse(chip, 1, EvaluationStatus.TOO_FEW_DEVICES, str(error)))
+            return ChipBeside(
+                told_name(device), objective.refuse(chip, 1, EvaluationStatus.TOO_FEW_DEVICES, str(error))
+            )
         evaluation, same = self._mean(own), None if own.same_software is None else self._mean(own.same_software)
         bill, costs, count = own.bill, self.request.costs, self.request.scenario.devices
         if own.members and bill is not None and costs is not None:
             bill = cluster_bill(bill.parts, evaluation, costs, num_devices=count)
-        return Beside(own.setting.machine, evaluation, None, bill, same, software)
+        return ChipBeside(own.setting.machine, evaluation, None, bill, same, software)
 
     def _mean(self, priced: PricedJob) -> Evaluation:
         """Of several models as the job's common design is worth."""
         members = [each.evaluation for each in priced.members]
         return combine_evaluations(members, scenario=self.scenario) if members else priced.evaluation
 
-    def _design(self, name: str, evaluation: Evaluation) -> Beside:
+    def _design(self, name: str, evaluation: Evaluation) -> ChipBeside:
         """A chip as it is modelled, with its die and its bill."""
         known, costs = self.constants, self.request.costs
         die = die_of(evaluation.accelerator, known) if has_die(known) else None
         bill = None if costs is None else bill_of_design(evaluation, self.scenario, known, costs)
-        return Beside(name, evaluation, die, bill)
+        return ChipBeside(name, evaluation, die, bill)

@@ -27,7 +27,7 @@ from phaze_opt.objective.least_within import (
 )
 from phaze_opt.objective.reference_machines import evaluate_experts
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.report.die import Beside, bills_in
+from phaze_opt.report.die import ChipBeside, bills_in
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.heterogeneous import heterogeneous_of_search
 from phaze_opt.search.result import OwnBest, SearchResult
@@ -71,7 +71,7 @@ class SearchAnswer:
     pipeline: HeterogeneousEvaluation | None
     notes: Sequence[Note]
     headline: HeadlineRange | None
-    beside: tuple[Beside, ...] = ()
+    beside: tuple[ChipBeside, ...] = ()
     own: tuple[OwnBest, ...] = ()
     least: tuple[LeastDesign, ...] = ()
     amounts: Mapping[LeastOf, float] = field(default_factory=dict)
@@ -80,7 +80,7 @@ class SearchAnswer:
     ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
 
     @property
-    def held(self) -> tuple[Beside, ...]:
+    def held(self) -> tuple[ChipBeside, ...]:
         """The machines that the best design is held against in words."""
         return self.beside[1 : 1 + self.num_held]
 

@@ -15,7 +15,7 @@ from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.report.bill import run_sentence as training_sentence
 from phaze_opt.report.chip import chip_words
 from phaze_opt.report.design import COMMON_MEANS
-from phaze_opt.report.die import Beside, size_words
+from phaze_opt.report.die import ChipBeside, size_words
 from phaze_opt.report.plans import BRIM_NOTE, plan_words
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_share, format_time, shown_value
@@ -73,7 +73,7 @@ def design_sentences(
     goal: Goal,
     scenario: Scenario,
     standing: str,
-    held: Sequence[Beside],
+    held: Sequence[ChipBeside],
     bill: Bill | None,
     headline: HeadlineRange | None,
 ) -> tuple[str, ...]:
@@ -129,7 +129,7 @@ def _plan_words(best: Evaluation) -> str:
     )
 
 
-def standing_sentence(standing: str, best: Evaluation, baselines: Sequence[Beside], bill: Bill | None) -> str:
+def standing_sentence(standing: str, best: Evaluation, baselines: Sequence[ChipBeside], bill: Bill | None) -> str:
     """How many times the baselines it is, in rate, per watt and per dollar; and how surely it is the best.
 
     Args:
@@ -143,7 +143,7 @@ def standing_sentence(standing: str, best: Evaluation, baselines: Sequence[Besid
     return f"{text}."
 
 
-def compared_words(best: Evaluation, baselines: Sequence[Beside], bill: Bill | None) -> str:
+def compared_words(best: Evaluation, baselines: Sequence[ChipBeside], bill: Bill | None) -> str:
     """How many times the baselines a design is, as the end of a clause; empty without one."""
     parts = []
     for each in baselines:

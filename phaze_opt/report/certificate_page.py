@@ -33,7 +33,7 @@ from phaze_opt.report.certificate import (
     ties_sentence,
 )
 from phaze_opt.report.design import evaluation_contents
-from phaze_opt.report.die import Beside, area_table, bills_in, dies_in, limits_table, plain_sentences, power_table
+from phaze_opt.report.die import ChipBeside, area_table, bills_in, dies_in, limits_table, plain_sentences, power_table
 from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
@@ -67,7 +67,7 @@ def build_document(
     robust: RobustResult | None = None,
     headline: HeadlineRange | None = None,
     notes: Sequence[Note] = (),
-    beside: Sequence[Beside] = (),
+    beside: Sequence[ChipBeside] = (),
     num_held: int = 0,
     equal: EqualTerms | None = None,
     terms: str = "",
@@ -161,7 +161,7 @@ def _front_document(
     *,
     first: ShortAnswer,
     notes: Sequence[Note],
-    beside: Sequence[Beside],
+    beside: Sequence[ChipBeside],
     machines: Sequence[FrontMachine],
     terms: str,
     over_worlds: OverWorlds | None,
@@ -201,14 +201,14 @@ def _sections(
     return picture_sections(first.tables, figures, tables, rest), [*first.sentences, *first.notes]
 
 
-def _dies(beside: Sequence[Beside], equal: EqualTerms | None) -> dict[str, DieReport]:
+def _dies(beside: Sequence[ChipBeside], equal: EqualTerms | None) -> dict[str, DieReport]:
     """Dies by name: of the best design, and of the references or of the machine that it is on equal terms with."""
     known = dies_in(beside)
     return known if equal is None or not known else {**dict([*known.items()][:1]), equal.name: equal.die}
 
 
 def _compared(
-    best: Sequence[RankedDesign], runner_up: RunnerUp | None, held: Sequence[Beside]
+    best: Sequence[RankedDesign], runner_up: RunnerUp | None, held: Sequence[ChipBeside]
 ) -> dict[str, Evaluation]:
     """The best design, the runner-up by the model on which it loses most, and of one model the baselines."""
     first = best[0].evaluation

@@ -140,7 +140,7 @@ DESIGN = "this design"
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class ChipBeside:
     """A design or a machine, and what a job comes to on it.
 
     Attributes:
@@ -171,25 +171,25 @@ class Beside:
 
 def dies_beside(
     best: Evaluation | None, machines: Mapping[str, Evaluation], constants: Constants, *, name: str = DESIGN
-) -> tuple[Beside, ...]:
+) -> tuple[ChipBeside, ...]:
     """A design, then machines modelled as it is, as dies; empty where chips are none or nothing is feasible."""
     if best is None or not has_die(constants):
         return ()
     every = {name: best, **machines}
-    return tuple(Beside(key, each, die_of(each.accelerator, constants)) for key, each in every.items())
+    return tuple(ChipBeside(key, each, die_of(each.accelerator, constants)) for key, each in every.items())
 
 
-def dies_in(beside: Sequence[Beside]) -> dict[str, DieReport]:
+def dies_in(beside: Sequence[ChipBeside]) -> dict[str, DieReport]:
     """The dies among a design and machines, by name."""
     return {each.name: each.die for each in beside if each.die is not None}
 
 
-def bills_in(beside: Sequence[Beside]) -> dict[str, Bill]:
+def bills_in(beside: Sequence[ChipBeside]) -> dict[str, Bill]:
     """The bills that are known of a design and machines, by name."""
     return {each.name: each.bill for each in beside if each.bill is not None}
 
 
-def plain_sentences(beside: Sequence[Beside]) -> tuple[str, ...]:
+def plain_sentences(beside: Sequence[ChipBeside]) -> tuple[str, ...]:
     """How much faster a die is than each machine, and what each of the two is built of."""
     if not beside or beside[0].die is None:
         return ()
@@ -233,7 +233,7 @@ def hbm_words(chip: Accelerator) -> str:
     return f"{chip.hbm_bandwidth_bytes_per_s / GIGA:,.0f}"
 
 
-def beside_to_json(beside: Sequence[Beside]) -> dict[str, Any]:
+def beside_to_json(beside: Sequence[ChipBeside]) -> dict[str, Any]:
     """``die`` of the first, null by the 22 nm tables, and ``references``, of machines."""
     if not beside:
         return {"die": None, "references": []}
@@ -244,7 +244,7 @@ def beside_to_json(beside: Sequence[Beside]) -> dict[str, Any]:
     }
 
 
-def _machine_to_json(machine: Beside, best: Evaluation) -> dict[str, Any]:
+def _machine_to_json(machine: ChipBeside, best: Evaluation) -> dict[str, Any]:
     own, found = rate_of(machine.evaluation), machine.evaluation
     return {
         "name": machine.name,

@@ -15,7 +15,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.answer import joined, range_to_json
 from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
 from phaze_opt.report.chip import arch_of, arch_option, chip_fields, chip_note, describe_chip
-from phaze_opt.report.die import SAME_SOFTWARE, Beside, rate_of
+from phaze_opt.report.die import SAME_SOFTWARE, ChipBeside, rate_of
 from phaze_opt.report.style import (
     BEST_COLOUR,
     MUTED_COLOUR,
@@ -112,7 +112,7 @@ class FrontMachine:
     rate_words: str = ""
 
 
-def machines_beside(machines: Iterable[Beside]) -> tuple[FrontMachine, ...]:
+def machines_beside(machines: Iterable[ChipBeside]) -> tuple[FrontMachine, ...]:
     """The machines that can train; a device costs what its bill says."""
     found = []
     for each in machines:

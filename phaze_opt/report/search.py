@@ -17,7 +17,7 @@ from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
-from phaze_opt.report.die import Beside, area_table, bills_in, dies_in, limits_table, power_table
+from phaze_opt.report.die import ChipBeside, area_table, bills_in, dies_in, limits_table, power_table
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
@@ -282,7 +282,7 @@ def search_document(
     lead: Sequence[str] = (),
     details: Sequence[str] = (),
     later_s: Mapping[str, float] | None = None,
-    beside: Sequence[Beside] = (),
+    beside: Sequence[ChipBeside] = (),
 ) -> ReportDocument:
     """The page of a search: the answer, its pictures, then every table.
 
