@@ -14,7 +14,7 @@ from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of, silicon_words
-from phaze_opt.report.plans import describe_plan
+from phaze_opt.report.plans import describe_plan, known_figure
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import (
     counted,
@@ -124,7 +124,10 @@ def machine_note(chip: Accelerator) -> str:
 
 EXPERTS_NOTE = "blocks split evenly by hand, best micro-batch of those searched (mb); Phaze's baselines"
 PLANNED_EXPERTS_NOTE = f"{EXPERTS_NOTE}, as plans that shard no state"
-MODELLED_NOTE = "every column is modelled, area and TDP {}; tpu-v4 is Phaze's reference of 256 vector lanes"
+MODELLED_NOTE = (
+    "designs, phaze-tpu-v4 (Phaze's reference of 256 vector lanes) and what is called modelled are so, area and TDP {}; "
+    "other machines have their own software, and area and TDP as published"
+)
 
 MEAN_NOTE = "samples/s and tokens/s are means over the models (--common), and an iteration is a batch at that rate"
 
@@ -145,12 +148,9 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
         ("design is faster by", "", *(format_ratio(_ratio(evaluation, other)) for other in others)),
         ("iteration", *(_if_feasible(e, format_time(e.iteration_time_s)) for e in (evaluation, *others))),
         ("model FLOPs utilisation", *(_if_feasible(e, format_share(e.mfu)) for e in (evaluation, *others))),
-        ("area, mm2", *(format_number(e.area_mm2) for e in (evaluation, *others))),
-        ("TDP, W", *(format_number(e.tdp_w) for e in (evaluation, *others))),
-        (
-            "samples/s per kW of TDP",
-            *(_if_feasible(e, format_number(1000 * e.throughput_per_tdp)) for e in (evaluation, *others)),
-        ),
+        ("area, mm2", *(known_figure(e, "area_mm2", "") for e in (evaluation, *others))),
+        ("TDP, W", *(known_figure(e, "tdp_w", "") for e in (evaluation, *others))),
+        ("samples/s per kW of TDP", *(_if_feasible(e, _per_kilowatt(e)) for e in (evaluation, *others))),
     )
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
     note = "; ".join(
@@ -163,6 +163,10 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
         ]
     )
     return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 2}))
+
+
+def _per_kilowatt(evaluation: Evaluation) -> str:
+    return format_number(1000 * evaluation.throughput_per_tdp) if evaluation.known("tdp_w") else "not published"
 
 
 def experts_table(evaluation: Evaluation, *, experts: Mapping[str, Evaluation]) -> TableContent:
