@@ -2,8 +2,8 @@
 
 For every model and every limit: the optimum that `certify` proves (0.1 %, micro-batches 1 to 16, 1,024 devices, batch
 4,096), the most memory that all its processes held together, what the checker says of it, the best of `wham` in 60
-evaluations, and three chips as dies at 7 nm. Then the optima on the terms of `tpu-v4` modelled as a die: within its area, its
-watts, and its area with its HBM rate and its buffer.
+evaluations, and three chips as dies at 7 nm. Then the optima on the terms of `tpu-v4` modelled as a die: within its
+area, its watts, and its area with its HBM rate and its buffer.
 
 Run: python experiments/silicon/optima.py [--model NAME] [--part limits|chips|terms] [--write]
 """

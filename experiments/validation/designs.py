@@ -212,8 +212,8 @@ def to_markdown(record: dict[str, Any]) -> str:
         f"within {TOLERANCE:.1%} over 352,320 points unless a gap is given; optima have "
         f"{' or '.join(_hbm_sizes(record))} GB of HBM).",
         "",
-        "| model, network | best, ideal | best, calibrated | samples/s | stages, t, d | over phaze-tpu-v4 | over published | "
-        "regret | Spearman | of best 100 |",
+        "| model, network | best, ideal | best, calibrated | samples/s | stages, t, d | over phaze-tpu-v4 | "
+        "over published | regret | Spearman | of best 100 |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, found in record["results"].items():

@@ -155,7 +155,6 @@ class PosedSearch:
 
     Attributes:
         scenario, constants: what is trained, on what.
-        terms: on what costs are said.
         config: how to search.
         options: what is asked for beside the best design.
         baselines: machines that it is held against.
@@ -165,7 +164,6 @@ class PosedSearch:
 
     scenario: Scenario
     constants: Constants
-    terms: CostTerms
     config: SearchConfig
     options: SearchOptions
     baselines: tuple[str, ...]
@@ -223,7 +221,7 @@ def pose_search(
     check_machines(beside.names, problem, constants)
     network = scenario.network if is_network_named else None
     request = job_request(loaded, scenario, space, terms, network=network)
-    return PosedSearch(problem, constants, terms, config, options, beside.names, records.work_dir, request)
+    return PosedSearch(problem, constants, config, options, beside.names, records.work_dir, request)
 
 
 def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:

@@ -8,6 +8,7 @@ from phaze_opt.hardware.economics.ownership import run_days
 from phaze_opt.objective.bill import Bill, token_ratio_span, token_span
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.report.answer import joined
 from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.die import ASKED_BY, EACH_AS_IT_IS
 from phaze_opt.report.plans import known_figure
@@ -53,11 +54,10 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
     )
     all_of_them = (answer, *baselines)
     software = answer.setting.software
-    note = [f"{answer.setting.peak_type}, {counted(answer.setting.num_devices, 'device')} each"]
-    others = [item for item in baselines if item.setting.software != software]
-    note.append(f"{'the others' if others else 'all'} under {software}")
-    note += [
-        f"{item.setting.machine} under its own, {item.setting.software}{_same_words(item, software)}" for item in others
+    own = [_own_words(item, software) for item in baselines if item.setting.software != software]
+    note = [
+        f"all under {software}{f' but {joined(own)}' if own else ''}",
+        f"{answer.setting.peak_type}, {counted(answer.setting.num_devices, 'device')} each",
     ]
     designs = [item.evaluation.accelerator for item in all_of_them if not item.setting.is_real]
     modelled = f", modelled {silicon_words(designs[0])} of designs" if designs else ""
@@ -75,12 +75,13 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
     return table_of("The same job", fields, all_of_them, "; ".join(note), emphasis=lambda item: item is answer)
 
 
-def _same_words(item: Contestant, software: str) -> str:
-    """What a baseline trains in a second under the answer's software."""
+def _own_words(item: Contestant, software: str) -> str:
+    """The software of a baseline, and what it trains in a second under the answer's."""
     same = item.same_software
-    if same is None or not same.is_feasible:
-        return ""
-    return f" ({format_number(same.throughput_samples_per_s)} samples/s under {software})"
+    told = ""
+    if same is not None and same.is_feasible:
+        told = f" ({format_number(same.throughput_samples_per_s)} samples/s under {software})"
+    return f"{item.setting.machine} under its own {item.setting.software}{told}"
 
 
 def _if_feasible(item: Contestant, text: str) -> str:

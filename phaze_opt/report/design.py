@@ -125,8 +125,8 @@ def machine_note(chip: Accelerator) -> str:
 EXPERTS_NOTE = "blocks split evenly by hand, best micro-batch of those searched (mb); Phaze's baselines"
 PLANNED_EXPERTS_NOTE = f"{EXPERTS_NOTE}, as plans that shard no state"
 MODELLED_NOTE = (
-    "designs, phaze-tpu-v4 (Phaze's reference of 256 vector lanes) and what is called modelled are so, area and TDP {}; "
-    "other machines have their own software, and area and TDP as published"
+    "designs, phaze-tpu-v4 (Phaze's reference of 256 vector lanes) and what is called modelled are so, area and TDP "
+    "{}; other machines have their own software, and area and TDP as published"
 )
 
 MEAN_NOTE = "samples/s and tokens/s are means over the models (--common), and an iteration is a batch at that rate"
