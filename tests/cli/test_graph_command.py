@@ -97,7 +97,7 @@ def test_chakra_writes_a_file_a_device(tmp_path, capsys):
     [
         (["show", "bert-large", "--tensor-parallel", "3"], "divide"),
         (["show", TRACED, "--tensor-parallel", "2"], "tensor parallel degree 1"),
-        (["show", "bert-large", "--arch", "tpu-v44"], "phaze-tpu-v4"),
+        (["show", "bert-large", "--arch", "tpu-v44"], "tpu-v4"),
         (["show", "bert-large", "--attention", "fuse"], "--attention"),
         (["show", "bert-larg"], "bert-large"),
         (["show", "bert-large", "--sequence-length", "9999"], "--sequence-length"),
