@@ -48,11 +48,11 @@ WARM_UP := PHAZE_OPT_QUIET=1 $(BIN)/phaze-opt
 # A core is busy with it for a minute, in which `make test` looks at types.
 $(VENV)/.compiled: $(VENV)/.installed
 	@echo "compiling kernels: once, a minute or two; later runs load them"
-	@$(WARM_UP) evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --json > /dev/null
+	@$(WARM_UP) evaluate --model tiny --arch phaze-tpu-v4 --devices 8 --global-batch 16 --json > /dev/null
 	@$(WARM_UP) evaluate --model tiny --arch num_tc=2,num_vc=1,tc_width=8,tc_depth=8,glb_mb=2,hbm_gb=32 \
 		--devices 8 --global-batch 16 --as phaze --attention unfused --exclusivity type --json > /dev/null
 	@$(WARM_UP) evaluate --model tiny --arch a100-80g --devices 8 --global-batch 16 --json > /dev/null
-	@$(WARM_UP) evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --as phaze --json > /dev/null
+	@$(WARM_UP) evaluate --model tiny --arch phaze-tpu-v4 --devices 8 --global-batch 16 --as phaze --json > /dev/null
 	@$(WARM_UP) search --model bert-large --devices 1024 --global-batch 4096 --trials 2 --no-tracking --no-range \
 		--work-dir $(VENV)/warm-up --json > /dev/null
 	@$(WARM_UP) certify --model tiny --devices 8 --global-batch 16 --as phaze --micro-batch 1 --hbm 32 --tp 1 \

@@ -38,6 +38,8 @@ hbm_gb_per_s = 1200
 clock_ghz = 1.05
 """
 """That machine as it was recorded: with the designed chips' buffer, 6,144 bytes a cycle (1,950 since; CHANGELOG)."""
+FORMER_NAMES = {"phaze-tpu-v4": "tpu-v4", "expert on phaze-tpu-v4": "expert on tpu-v4", "modelled tpu-v4": MENDED}
+"""What the references were called where they were recorded; `tpu-v4` still means the first in the published form."""
 QUICK_REFERENCES = {"bert-large, two-level", "gpt2-xl, phaze", "gpt3-175b, two-level"}
 QUICK_CERTIFICATE = (
     "certify --model bert-large --devices 64 --global-batch 512 --micro-batch 8 --hbm 80 --network two-level"
@@ -180,7 +182,7 @@ def check_references(case, expected, tmp_path):
     """Phaze's reference machines and hand placements, each at its best micro-batch; the mended one as it was."""
     scenario = published_scenario(*case.split(", "))
     found = evaluate_references(scenario, MICRO_BATCHES, constants=load_constants())
-    rates = {name: evaluation.throughput_samples_per_s for name, evaluation in found.items()}
+    rates = {FORMER_NAMES.get(name, name): each.throughput_samples_per_s for name, each in found.items()}
     objective, former = Objective(scenario), load_architecture(former_machine(tmp_path))
     former_rates = [objective.evaluate_accelerator(former, size).throughput_samples_per_s for size in MICRO_BATCHES]
     assert max(former_rates) > rates[MENDED]

@@ -27,7 +27,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.reference_machines import EXPERT_PREFIX, evaluate_references
+from phaze_opt.objective.reference_machines import EXPERT_PREFIX, evaluate_references, load_reference
 from phaze_opt.objective.scenario import Scenario, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.record.whole_file import replace_file
@@ -49,8 +49,8 @@ MODELS = (
 """Those that Phaze has hand placements of."""
 OF_DIES = ("bert-large", "gpt2-xl", "llama-2-7b", "gpt3-175b")
 MODELS_OF_STUDY = ("bert-large", "gpt2-xl", "llama-2-7b")
-MACHINES = ("tpu-v4", "tpu-v4-published")
-BASES = (*MACHINES, f"{EXPERT_PREFIX}tpu-v4")
+MACHINES = ("phaze-tpu-v4", "modelled tpu-v4")
+BASES = (*MACHINES, f"{EXPERT_PREFIX}phaze-tpu-v4")
 """What the published form's designs are held against: machines at their best placements, and hand placements."""
 MICRO_BATCHES = (1, 2, 4, 8)
 TOLERANCE, JOBS, TRIALS = 1e-3, 2, 60
@@ -149,7 +149,7 @@ def machine_die(machine: str) -> dict[str, Any]:
     found = {}
     for model in OF_DIES:
         objective = Objective(die_scenario([model]))
-        found[model] = objective.evaluate_accelerator(load_architecture(machine, constants=objective.constants))
+        found[model] = objective.evaluate_accelerator(load_reference(machine, objective.constants))
     first = found[OF_DIES[0]]
     rates = {model: each.throughput_samples_per_s for model, each in found.items()}
     return {"area_mm2": first.area_mm2, "power_w": first.tdp_w, "rates": rates}
@@ -247,7 +247,7 @@ PARTS: Mapping[str, tuple[Callable[..., Any], Sequence[str]]] = {
     "die-own": (die_own, _OF_DIES),
     "die-shared": (die_shared, MACHINES),
     "published-common": (published_common, tuple(NETWORKS)),
-    "die-wham": (die_wham, tuple(f"tpu-v4-published/{model}" for model in OF_DIES)),
+    "die-wham": (die_wham, tuple(f"modelled tpu-v4/{model}" for model in OF_DIES)),
 }
 """What is measured, by what, and for which networks, machines or models."""
 

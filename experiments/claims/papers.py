@@ -5,7 +5,7 @@ against the true optimum), what each method's best design attains over another's
 ``per_tdp``: the enumerated best throughput/TDP of ../samplers/optima.json over both TPUv4, in the published form.
 ``all_reduce`` and ``allocation``: of ../network/paper_gains.json, what Themis's orders gain for one all-reduce and what
 the best allocation gains over an equal one. ``steps``: what these orders gain for whole training steps, by the best
-plan each time, on Themis's six topologies of 1,024 devices: `tpu-v4-published` as a die, global batch 4,096. The models
+plan each time, on Themis's six topologies of 1,024 devices: `tpu-v4` modelled as a die, global batch 4,096. The models
 are the nearest that are here to Themis's ResNet-152, GNMT, DLRM and Transformer-1T.
 
 Run: python experiments/claims/papers.py
@@ -46,7 +46,7 @@ STEPS = {
     "ncf": str(ROOT / "tests" / "traced_models" / "ncf.json"),
     "gpt3-175b": "gpt3-175b",
 }
-MACHINE = "tpu-v4-published"
+MACHINE = "tpu-v4"
 
 
 def read(path: Path) -> Any:

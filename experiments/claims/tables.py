@@ -15,7 +15,7 @@ OPTIMA = HERE.parent / "silicon" / "optima.json"
 """Optima on the terms of a machine."""
 DOCUMENT = HERE.parents[1] / "docs" / "claims.md"
 MISSING = "-"
-HAND = "expert on tpu-v4"
+HAND = "expert on phaze-tpu-v4"
 MEAN = "mean"
 MODELS = ("bert-large", "gpt2-xl", "llama-2-7b", "gpt3-175b")
 """Of dies."""
@@ -57,7 +57,7 @@ def per_cent(value: float | None) -> str:
 
 def published(record: Mapping[str, Any]) -> str:
     """Own designs over machines and hand placements, and one design for all, on both networks."""
-    networks, bases = ("flat", "two-level"), ("tpu-v4", HAND, "tpu-v4-published")
+    networks, bases = ("flat", "two-level"), ("phaze-tpu-v4", HAND, "modelled tpu-v4")
     header = [
         "model",
         *(f"{network}: over {base.replace(HAND, 'hand placement')}" for network in networks for base in bases),
@@ -82,7 +82,7 @@ def dies(record: Mapping[str, Any]) -> str:
     """Own dies, and the best of them for all, at the area of either machine."""
     header = ("area of", "model", "arrays, buffer, stacks", "W over the machine's", "times the machine", "wham in 60")
     rows = []
-    for machine in ("tpu-v4", "tpu-v4-published"):
+    for machine in ("phaze-tpu-v4", "modelled tpu-v4"):
         area = f"{machine}, {find(record, 'die-machines', machine, 'area_mm2'):.0f} mm2"
         rows += [[area, model, *die_cells(record, machine, model)] for model in MODELS]
         means = (times(mean_over(record, machine, part)) for part in ("die-own", "die-wham"))

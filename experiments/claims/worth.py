@@ -1,6 +1,6 @@
 """What each of the papers' mechanisms is worth on the main job, on the area and watts of TPU v4; writes worth.json.
 
-1,024 devices, global batch 4,096, dies at 7 nm of at most the area and the power at full rate that `tpu-v4-published`
+1,024 devices, global batch 4,096, dies at 7 nm of at most the area and the power at full rate that `tpu-v4`
 has as a die, full plans, over the values of `SPACE`: fewer than the default space has, but with its best dies for
 bert-large and gpt3-175b (../silicon/optima.json, watts). ``base``: the certified best die (0.1 %). ``pipelining``,
 ``sparsity``, ``together``: the same with every kind of sub-stages, with 2:4 arrays for 2:4 weights with transposable
@@ -60,7 +60,7 @@ MODELS = {
     "resnet-50": str(FILE.parents[2] / "studies" / "models" / "resnet50.json"),
     "mixtral-8x7b": "mixtral-8x7b",
 }
-MACHINE = "tpu-v4-published"
+MACHINE = "tpu-v4"
 WEIGHTS = "2:4,transposable=yes"
 STORED = 0.5625
 """Of dense weights, 2:4 ones with their places."""

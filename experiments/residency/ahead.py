@@ -57,7 +57,7 @@ def training(model: str, batch: int, sequence: int) -> list[dict[str, Any]]:
     """Forward and backward of a block on TPU v4, with 32 MB and 160 MB on chip."""
     block = build_programs(load_model(model), TrainingSpec(batch, sequence, batch), tensor_parallel=1)[1]
     layer = lower(fuse(block, FusionLevel.EPILOGUE), optimizer=Optimizer.ADAM)
-    published = load_architecture("tpu-v4-published")
+    published = load_architecture("tpu-v4")
     rows = []
     for phase in ("forward", "backward"):
         for size_mib in (32, 160):

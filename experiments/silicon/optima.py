@@ -2,8 +2,8 @@
 
 For every model and every limit: the optimum that `certify` proves (0.1 %, micro-batches 1 to 16, 1,024 devices, batch
 4,096), the most memory that all its processes held together, what the checker says of it, the best of `wham` in 60
-evaluations, and three chips as dies at 7 nm. Then the optima on the terms of `tpu-v4-published`: within its area, its
-watts, and its area with its HBM rate and its buffer.
+evaluations, and three chips as dies at 7 nm. Then the optima on the terms of `tpu-v4` modelled as a die: within its
+area, its watts, and its area with its HBM rate and its buffer.
 
 Run: python experiments/silicon/optima.py [--model NAME] [--part limits|chips|terms] [--write]
 """
@@ -45,13 +45,13 @@ LIMITS: dict[str, dict[str, float]] = {
     "574 mm2": {"max_area_mm2": 574.0},
 }
 CHIPS = {
-    "Phaze's tpu-v4": "tpu-v4",
-    "tpu-v4-published": "tpu-v4-published",
+    "phaze-tpu-v4": "phaze-tpu-v4",
+    "modelled tpu-v4": "tpu-v4",
     "demo's optimum of the published form, with 16 MB": (
         "num_tc=32,num_vc=64,tc_width=128,tc_depth=64,vc_width=128,glb_mb=16,glb_bytes_per_cycle=6144,hbm_gb=80"
     ),
 }
-MACHINE = "tpu-v4-published"
+MACHINE = "tpu-v4"
 TRIALS, JOBS = 60, 2
 
 

@@ -24,8 +24,8 @@ HERE = Path(__file__).parent
 STUDIES = HERE.parents[1] / "studies"
 OUT = HERE / "eleven-machines.json"
 MACHINES = {
-    "tpu-v4-published": "tpu-v4-published",
-    "tpu-v4": "tpu-v4",
+    "modelled tpu-v4": "tpu-v4",
+    "phaze-tpu-v4": "phaze-tpu-v4",
     "tpu-v2-like": "num_tc=2,num_vc=2,tc_width=128,tc_depth=128,glb_mb=32,glb_bytes_per_cycle=2048,hbm_stacks=2",
     "nvdla-like": "num_tc=1,num_vc=1,tc_width=256,tc_depth=256,glb_mb=32,glb_bytes_per_cycle=2048,hbm_stacks=2",
 }

@@ -212,8 +212,8 @@ def to_markdown(record: dict[str, Any]) -> str:
         f"within {TOLERANCE:.1%} over 352,320 points unless a gap is given; optima have "
         f"{' or '.join(_hbm_sizes(record))} GB of HBM).",
         "",
-        "| model, network | best, ideal | best, calibrated | samples/s | stages, t, d | over tpu-v4 | over published | "
-        "regret | Spearman | of best 100 |",
+        "| model, network | best, ideal | best, calibrated | samples/s | stages, t, d | over phaze-tpu-v4 | "
+        "over published | regret | Spearman | of best 100 |",
         "|---|---|---|---|---|---|---|---|---|---|",
     ]
     for name, found in record["results"].items():
@@ -231,7 +231,7 @@ def to_markdown(record: dict[str, Any]) -> str:
             f"{ranks[f'common_of_best_{NUM_TOP}']} |"
         )
     lines += ["", "Other terms in place of the calibrated ones:", ""]
-    lines += ["| model, network | terms | best | over tpu-v4 | over published | regret of ideal optimum |"]
+    lines += ["| model, network | terms | best | over phaze-tpu-v4 | over published | regret of ideal optimum |"]
     lines += ["|---|---|---|---|---|---|"]
     for name, variants in record["other_terms"].items():
         for terms, found in variants.items():

@@ -93,8 +93,8 @@ DESIGNS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "num_tc=32,tc_width=128,tc_depth=64,num_vc=64,vc_width=128,glb_mb=16,hbm_gb=80",
             "hbm2e",
         ),
-        "tpu-v4 (Phaze's reference)": ("tpu-v4", "hbm2e"),
-        "tpu-v4-published": ("tpu-v4-published", "hbm2"),
+        "phaze-tpu-v4": ("phaze-tpu-v4", "hbm2e"),
+        "modelled tpu-v4": ("tpu-v4", "hbm2"),
     }
 )
 """Chips on N7 with 500 GB/s of links (two-level)."""
@@ -327,7 +327,7 @@ def prototype_mm2(row: Row, used: Mapping[str, float] = PROTOTYPE) -> float:
 
 def prototype_figures(rows: Sequence[Row]) -> dict[str, Any]:
     """The prototype's errors on these dies, and what it makes of Phaze's reference with one share of cells or two."""
-    reference = load_architecture("tpu-v4", constants=load_constants())
+    reference = load_architecture("phaze-tpu-v4", constants=load_constants())
     lanes = reference.num_lanes
     operand_bytes = 2 * reference.num_tc * (reference.tc_width + reference.tc_depth)
     columns = {
@@ -341,7 +341,7 @@ def prototype_figures(rows: Sequence[Row]) -> dict[str, Any]:
         "link_gbytes_s_oneway": 500,
     }
     values = {"style": "tile", "node": "7", **{name: str(value) for name, value in columns.items()}}
-    row = Row("dies", "tpu-v4", 1, MappingProxyType(values))
+    row = Row("dies", "phaze-tpu-v4", 1, MappingProxyType(values))
     one_share = {**PROTOTYPE, "buffer": 0.38, "local": 0.38}
     return {
         "dies": summary(np.array([prototype_mm2(row) / row.number("die_mm2") for row in rows])),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,6 +35,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.certificate import Ties, claim_sentence, count_ties
 from phaze_opt.report.certificate_page import gap_figure
+from phaze_opt.report.die import ChipBeside, beside_to_json, bills_in
 from phaze_opt.report.figures import history_figure, pareto_figure
 from phaze_opt.report.front import front_sentence
 from phaze_opt.search.events import SearchEvent
@@ -148,14 +149,14 @@ class ProvedDesign(Result):
         problem: what was certified.
         session: what recorded it.
         notes: sentences that were said on the way.
-        bills: what the best design and the reference machines cost; empty by the 22 nm tables.
+        beside: the best design, then the baselines and the references on the same job.
     """
 
     proofs: Proofs
     problem: CertifyProblem
     session: TrackingSession[ProofEvent]
     notes: tuple[str, ...] = ()
-    bills: Mapping[str, Bill] = field(default_factory=dict)
+    beside: tuple[ChipBeside, ...] = ()
 
     @property
     def result(self) -> CertifyResult:
@@ -180,7 +181,7 @@ class ProvedDesign(Result):
     @property
     def bill(self) -> Bill | None:
         """What a cluster of the best design costs; None by the 22 nm tables."""
-        return next(iter(self.bills.values()), None)
+        return self.beside[0].bill if self.beside else None
 
     @property
     def gap(self) -> float:
@@ -236,7 +237,7 @@ class ProvedDesign(Result):
         runner_up = None if is_front else find_runner_up(result, self.problem)
         data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
         worlds = worlds_to_json(self.proofs.robust, self.proofs.over_worlds, "")
-        data |= bills_to_json(self.bills)
+        data |= {**beside_to_json(self.beside), **bills_to_json(bills_in(self.beside))}
         return {**data, "robust": worlds, "statement": front_sentence(result) if is_front else claim_sentence(result)}
 
     def plot(self) -> Figure:
@@ -317,6 +318,7 @@ def search(
     costs: CostOptions,
     beside: BaselineOptions,
     records: Annotated[RecordOptions, UNTRACKED],
+    given: frozenset[str],
 ) -> SearchedDesign:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest.
 
@@ -334,6 +336,7 @@ def search(
         costs=costs,
         beside=beside,
         records=records,
+        is_network_named="network" in given,
     )
     points = _points(space, posed.scenario)
     session = open_tracker(records.chosen_tracker, records.tracker_config())
@@ -381,6 +384,7 @@ def certify(
         common=models.common,
         space=space,
         find_points=partial(_points, space),
+        is_network_named="network" in given,
     )
     try:
         proofs = run.find()
@@ -389,8 +393,8 @@ def certify(
         raise
     run.record(proofs.result, proofs.robust, {}, proofs.over_worlds)
     best = proofs.result.best[0].evaluation if proofs.result.best else None
-    _, bills = run.find_bills(best)
-    return ProvedDesign(proofs, run.problem, run.session, kept_sentences(), bills)
+    shown, _ = run.find_beside(best)
+    return ProvedDesign(proofs, run.problem, run.session, kept_sentences(), shown)
 
 
 def _points(options: SpaceOptions, scenario: Scenario) -> SearchSpace:

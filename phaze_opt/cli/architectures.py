@@ -40,10 +40,11 @@ def architectures(
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.hardware.presets import list_architectures
     from phaze_opt.hardware.silicon.silicon import constants_with
-    from phaze_opt.objective.silicon_options import chosen_silicon
+    from phaze_opt.objective.silicon_options import chosen_silicon, meant_machine, silicon_form
 
     known = constants_with(chosen_silicon(silicon, load_network(silicon.network, num_devices=1)))
-    rows = [_row(name, known) for name in (map(_preset, names) if names else list_architectures())]
+    asked = [_preset(meant_machine(name, silicon_form(silicon))) for name in names or ()]
+    rows = [_row(name, known) for name in asked or list_architectures()]
     if json:
         print_json(rows)
         return

@@ -120,6 +120,7 @@ def certify(
         report=report,
         is_json=json,
         is_detailed=details,
+        is_network_named="network" in given,
     )
     run.run()
 
@@ -138,6 +139,7 @@ def pose_proof(
     report: Path | None = None,
     is_json: bool = True,
     is_detailed: bool = False,
+    is_network_named: bool = False,
 ) -> "ProofRun":
     """A proof that is ready to run.
 
@@ -153,6 +155,7 @@ def pose_proof(
         find_points: makes the space of a scenario.
         report: page to write.
         is_json: print one line of JSON.
+        is_network_named: whether machines that exist have the network of the designs too.
         is_detailed: print all that the answer comes from.
 
     Raises:
@@ -161,6 +164,7 @@ def pose_proof(
     from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
     from phaze_opt.certify.robust.result import RobustOptions
     from phaze_opt.cli.certify_run import ProofRun
+    from phaze_opt.cli.job_beside import JobBeside, job_request
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.objective.goals import Aim, has_costs
     from phaze_opt.study.certified_truth import certificates_directory
@@ -174,12 +178,15 @@ def pose_proof(
     if has_costs(problem_scenario, aim.goal, aim.axes):
         problem_scenario = replace(problem_scenario, prices=_prices_of(problem_scenario, aim, terms))
     runs_directory(records.work_dir)
-    check_machines(beside.names, constants)
+    check_machines(beside.names, problem_scenario, constants)
     check_file_to_write(report, option="--report", example="certificate.html")
     where = certificates_directory(records.work_dir)
     wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
+    problem = CertifyProblem(problem_scenario, find_points(problem_scenario), constants, aim.goal, axes=aim.axes)
+    network = scenario.network if is_network_named else None
+    request = job_request(loaded, scenario, space, terms, network=network)
     return ProofRun(
-        CertifyProblem(problem_scenario, find_points(problem_scenario), constants, aim.goal, axes=aim.axes),
+        problem,
         wanted,
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
@@ -190,6 +197,7 @@ def pose_proof(
         baselines=beside.names,
         is_json=is_json,
         is_detailed=is_detailed,
+        job=JobBeside(problem_scenario, constants, request, problem.space.axes.micro_batch),
     )
 
 

@@ -14,9 +14,8 @@ from phaze_opt.certify.robust.result import OverWorlds, RobustResult
 from phaze_opt.cli import output
 from phaze_opt.cli.output import out, print_json, print_tables, say
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note, notes_to_json
-from phaze_opt.objective.evaluation import Evaluation, architecture_to_json, evaluation_to_json
+from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_json
 from phaze_opt.objective.goals import Aim, Goal
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import LeastDesign, LeastOf
@@ -35,7 +34,7 @@ from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.certificate import RunnerUp, Ties, check_sentence, unproved_sentence
 from phaze_opt.report.chip import arch_option
 from phaze_opt.report.design import members_table
-from phaze_opt.report.die import DieBeside, area_table, beside_to_json, plain_sentences
+from phaze_opt.report.die import ChipBeside, area_table, beside_to_json, bills_in, dies_in, plain_sentences
 from phaze_opt.report.equal_terms import TERMS, equal_sentence, equal_table, equal_to_json, left_out_sentences
 from phaze_opt.report.front import (
     again_lines,
@@ -86,9 +85,8 @@ class ProofAnswer:
         headline: the range of the best design's throughput; None where it was not asked for, or of a front.
         notes: what the answer rests on.
         constants: in force.
-        held: the machines that the best design is held against.
-        beside: the best design and reference machines as dies; empty by the 22 nm tables.
-        bills: what the same cost.
+        beside: the best design, then the machines that it is held against and the references; empty if there is none.
+        num_held: machines that it is held against; they are the first.
         least: the smallest, coolest and cheapest design near the best.
         amounts: what the best design takes.
         ranges: of the fastest design and the knee of a front, by number.
@@ -103,13 +101,17 @@ class ProofAnswer:
     headline: HeadlineRange | None
     notes: Sequence[Note]
     constants: Constants
-    held: Mapping[str, Evaluation]
-    beside: tuple[DieBeside, ...]
-    bills: Mapping[str, Bill]
+    beside: tuple[ChipBeside, ...]
+    num_held: int
     least: tuple[LeastDesign, ...]
     amounts: Mapping[LeastOf, float]
     ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
     over_worlds: OverWorlds | None = None
+
+    @property
+    def held(self) -> tuple[ChipBeside, ...]:
+        """The machines that the best design is held against."""
+        return self.beside[1 : 1 + self.num_held]
 
     @property
     def priced(self) -> tuple[PricedAs, ...]:
@@ -128,7 +130,7 @@ def answer_to_json(answer: ProofAnswer, session: TrackingSession[ProofEvent]) ->
         "range": range_to_json(answer.headline),
         "robust": worlds_to_json(answer.robust, answer.over_worlds, str(answer.robust_file)),
         **beside_to_json(answer.beside),
-        **bills_to_json(answer.bills),
+        **bills_to_json(bills_in(answer.beside)),
         "least_within": least_to_json(answer.least),
         "choices": choices_to_json(
             members_of(answer.result),
@@ -137,7 +139,7 @@ def answer_to_json(answer: ProofAnswer, session: TrackingSession[ProofEvent]) ->
             ranges=answer.ranges,
         ),
         "baselines": machines_to_json(
-            members_of(answer.result), answer.result.certificate.axes, machines_beside(answer.held, answer.bills)
+            members_of(answer.result), answer.result.certificate.axes, machines_beside(answer.held)
         ),
         "equal_to": equal_to_json(answer.equal, answer.result, answer.constants),
     }
@@ -156,7 +158,7 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
     notes = told_notes(answer.notes)
     if certificate.axes:
         front, axes = members_of(result), certificate.axes
-        sentences = front_sentences(result, machines_beside(answer.held, answer.bills))
+        sentences = front_sentences(result, machines_beside(answer.held))
         if answer.equal is not None:
             sentences = (*sentences, equal_sentence(answer.equal, result))
         tables = (
@@ -177,7 +179,7 @@ def first_of(answer: ProofAnswer) -> ShortAnswer:
         scenario=certificate.scenario,
         standing=words.proved_words(result),
         held=answer.held,
-        bills=answer.bills,
+        bill=answer.beside[0].bill,
         headline=answer.headline,
     )
     if answer.equal is not None:
@@ -210,7 +212,7 @@ def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
     if is_detailed:
         print_result(result, ties=answer.ties, runner_up=answer.runner_up, headline=answer.headline)
         print_dies(answer.beside, answer.equal)
-        output.print_bills(answer.bills)
+        output.print_bills(bills_in(answer.beside))
     output.print_priced(answer.priced if result.best else (), is_told=is_detailed)
     if is_detailed:
         output.print_notes([note for note in answer.notes if not is_told(note)])
@@ -349,11 +351,12 @@ def _print_end(result: CertifyResult) -> None:
     screen.print(words.effort_sentence(result))
 
 
-def print_dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> None:
+def print_dies(beside: Sequence[ChipBeside], equal: EqualTerms | None) -> None:
     """Areas of the best die by component beside those of the references, and how much faster it is."""
-    if not beside:
+    dies = dies_in(beside)
+    if not dies:
         return
-    print_tables(area_table({each.name: each.die for each in beside}))
+    print_tables(area_table(dies))
     for sentence in plain_sentences(beside) if equal is None else ():
         out().print(sentence)
 

@@ -1,7 +1,7 @@
 """From a checked problem to a printed, recorded proof."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,11 +21,12 @@ from phaze_opt.certify.robust.front import front_beside
 from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustResult
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
+from phaze_opt.cli.job_beside import JobBeside
 from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.presets import find_machine, load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
-from phaze_opt.objective.bill import Bill, CostTerms
+from phaze_opt.objective.bill import CostTerms
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.chip_limits import why_infeasible
 from phaze_opt.objective.evaluate import Objective
@@ -33,9 +34,8 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, fusion_words, range_of_point
 from phaze_opt.objective.least_within import LeastDesign, amounts_of, ranges_of
-from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines
+from phaze_opt.objective.reference_machines import MODELLED, evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
-from phaze_opt.report.bill import bills_beside
 from phaze_opt.report.certificate import (
     TIED,
     RunnerUp,
@@ -46,7 +46,7 @@ from phaze_opt.report.certificate import (
     explain_runner_up,
 )
 from phaze_opt.report.certificate_page import build_document
-from phaze_opt.report.die import DieBeside, dies_beside
+from phaze_opt.report.die import ChipBeside, dies_beside
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.equal_terms import TERMS
 from phaze_opt.report.front import front_sentence, members_of
@@ -93,11 +93,13 @@ class ProofRun:
         equal_to: machine on whose terms optima are proved besides; empty for none.
         is_json: print one line of JSON.
         is_detailed: print all that the answer comes from.
+        job: the same on machines.
     """
 
     problem: CertifyProblem
     options: CertifyOptions
     session: TrackingSession[ProofEvent]
+    job: JobBeside
     robust: RobustOptions | None = None
     report: Path | None = None
     has_range: bool = True
@@ -144,19 +146,21 @@ class ProofRun:
         machine = load_architecture(self.equal_to, constants=self.problem.constants)
         return problems_on_terms_of(self.problem, machine)
 
+    def _modelled(self, name: str) -> str:
+        """What a machine is called where it is modelled as the designs are; the name of a design."""
+        return name if find_machine(name) is None else MODELLED + name
+
     def _prove_on_terms(self, posed: TermsPosed | None) -> EqualTerms | None:
         """Further certificates, and what the machine itself comes to."""
         if posed is None:
             return None
         found = tuple(TermsResult(each.terms, self._prove(each.problem)) for each in posed.problems)
-        (machine,) = self._machines((self.equal_to,)).values()
-        name = machine.accelerator.name or UNNAMED
-        return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found, posed.left_out)
-
-    def _machines(self, names: Sequence[str]) -> dict[str, Evaluation]:
-        problem = self.problem
+        problem, given = self.problem, self._modelled(self.equal_to)
         batches = problem.space.axes.micro_batch
-        return evaluate_machines(problem.scenario, batches, names, constants=problem.constants)
+        found_of = evaluate_machines(problem.scenario, batches, [given], constants=problem.constants)
+        ((called, machine),) = found_of.items()
+        name = called if machine.accelerator.name else UNNAMED
+        return EqualTerms(name, machine, die_of(machine.accelerator, self.problem.constants), found, posed.left_out)
 
     def _prove(self, problem: CertifyProblem) -> CertifyResult:
         with proof_progress(goal=self.problem.goal, is_quiet=self.is_json) as show:
@@ -202,7 +206,9 @@ class ProofRun:
             front = prove_front(self.problem, self.options, self.robust, on_progress=on_progress)
         nominal = [each.point for each in result.front]
         with output.working("pricing the baselines in each world"):
-            return front_beside(self.problem, self.robust, front, nominal=nominal, machines=self.baselines)
+            return front_beside(
+                self.problem, self.robust, front, nominal=nominal, machines=[*map(self._modelled, self.baselines)]
+            )
 
     def _begin(self) -> None:
         """Announce the proof to the tracker once it is under way: bad input leaves nothing behind."""
@@ -262,9 +268,8 @@ class ProofRun:
             headline=answer.headline,
             notes=answer.notes,
             beside=answer.beside,
-            bills=answer.bills,
             equal=answer.equal,
-            held=answer.held,
+            num_held=len(answer.held),
             first=first,
             over_worlds=answer.over_worlds,
         )
@@ -273,8 +278,7 @@ class ProofRun:
         """What is said of the proofs."""
         result, problem, is_front = proofs.result, self.problem, bool(self.problem.axes)
         best = result.best[0].evaluation if result.best else None
-        held = {} if best is None else self._machines(self.baselines)
-        beside, bills = self.find_bills(best)
+        beside, num_held = self.find_beside(best)
         has_range = self.has_range and bool(result.best) and not is_front
         return certify_output.ProofAnswer(
             result=result,
@@ -290,9 +294,8 @@ class ProofRun:
                 *_fusion_notes(problem, best),
             ),
             constants=problem.constants,
-            held=held,
+            num_held=num_held,
             beside=beside,
-            bills=bills,
             least=self._least(result),
             amounts={} if best is None else amounts_of(best, problem.scenario, problem.constants, self._prices()),
             ranges=self._ranges(result) if self.has_range and is_front else {},
@@ -313,18 +316,10 @@ class ProofRun:
             document = build_document(each.result, ties=ties, runner_up=None, beside=beside, terms=terms)
             write_report(report.with_name(f"{report.stem}-{each.terms.name.lower()}{report.suffix}"), document)
 
-    def _beside(self, best: Evaluation | None) -> dict[str, Evaluation]:
-        """The reference machines of a best die; by the 22 nm tables none."""
-        if best is None or self.problem.space.silicon is None:
-            return {}
-        with output.working("pricing the reference machines"):
-            return self._machines(tuple(dict.fromkeys((*self.baselines, *REFERENCES))))
-
-    def find_bills(self, best: Evaluation | None) -> tuple[tuple[DieBeside, ...], Mapping[str, Bill]]:
-        """The best die beside reference machines, and what they cost where that is asked for."""
-        problem, terms = self.problem, self.costs
-        beside = dies_beside(best, self._beside(best), problem.constants)
-        return beside, {} if terms is None else bills_beside(beside, problem.scenario, problem.constants, terms)
+    def find_beside(self, best: Evaluation | None) -> tuple[tuple[ChipBeside, ...], int]:
+        """The best design, the baselines and the references, and how many baselines there are."""
+        with output.working("pricing the machines beside it"):
+            return self.job.beside(best, self.baselines)
 
     def _range(self, result: CertifyResult) -> HeadlineRange:
         """The range of the best design's throughput."""

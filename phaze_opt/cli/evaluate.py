@@ -81,7 +81,8 @@ class ShownOptions:
 
     baseline: str = declared(
         "",
-        "Price the same job, with the same software, on these too: presets or files, comma-separated.",
+        "Price the same job on these too, machines that exist under their own software: presets or files, "
+        "comma-separated.",
         Kind.TEXT,
         panel=RECORDS,
         values=MACHINES,

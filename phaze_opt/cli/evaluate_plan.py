@@ -61,10 +61,10 @@ from phaze_opt.workload.sparsity import only_weights
 from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-OF_SILICON = ("silicon", "process_nm", "hbm_generation", "layer_fusion")
-"""Options of what designs are built of and what their buffers do; a machine that exists keeps its area and power."""
-OF_SCHEDULES = ("exclusivity", "schedule_gap", "estimator", "sparsity", *OF_SILICON)
-"""Options of what is scheduled, for plans of designed chips."""
+OF_SCHEDULES = (
+    "exclusivity", "schedule_gap", "estimator", "sparsity", "silicon", "process_nm", "hbm_generation", "layer_fusion",
+)  # fmt: skip
+"""Options of what is scheduled and of what designs are built; a machine that exists keeps its area and power."""
 OF_MACHINES = MappingProxyType(
     {"float8": "designed chips compute in 16 bits", "power_limit_w": "--max-tdp-w is the budget of designs"}
 )

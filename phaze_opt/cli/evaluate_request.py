@@ -91,6 +91,18 @@ class EvaluateRequest:
     costs: CostTerms | None = None
     is_one_of_several: bool = False
 
+    def __post_init__(self) -> None:
+        """Take Phaze's name of its reference for that with Phaze's tables.
+
+        Raises:
+            InputError: the silicon asked for is none, or does not go with the published form.
+        """
+        from phaze_opt.hardware.presets import TPU_V4
+        from phaze_opt.objective.silicon_options import meant_machine, silicon_form
+
+        if self.arch.strip().lower() == TPU_V4:
+            object.__setattr__(self, "arch", meant_machine(self.arch, silicon_form(self.scenario)))
+
     @property
     def device(self) -> Device | None:
         """The machine, if it exists, under the limit of power that was given.

@@ -51,7 +51,7 @@ class ProfileOptions:
     """How a model is run, and on what chip."""
 
     arch: str = declared(
-        "tpu-v4", "A preset, a file or sizes inline: the chip.", Kind.TEXT, panel=WORKLOAD, values=MACHINES
+        "phaze-tpu-v4", "A preset, a file or sizes inline: the chip.", Kind.TEXT, panel=WORKLOAD, values=MACHINES
     )
     network: str = same(ScenarioOptions, "network")
     allow_unknown: bool = same(ModelOptions, "allow_unknown")

@@ -60,7 +60,7 @@ ReportOption = Annotated[
         rich_help_panel=RECORDS,
     ),
 ]
-BASELINE = "tpu-v4-published"
+BASELINE = "tpu-v4"
 _of_workload = partial(declared, panel=WORKLOAD)
 _of_records = partial(declared, panel=RECORDS)
 
@@ -157,7 +157,8 @@ class BaselineOptions:
 
     baseline: str = declared(
         BASELINE,
-        "Say how much better the design is than these, modelled alike: presets or files, comma-separated.",
+        "Say how much better the design is than these, machines that exist under their own software: presets or files, "
+        "comma-separated.",
         Kind.TEXT,
         panel=RECORDS,
         values=MACHINES,

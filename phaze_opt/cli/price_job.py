@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from phaze_opt.cli.evaluate_chip import DESIGNED, load_chip_scenario, price_chip
-from phaze_opt.cli.evaluate_plan import OF_SILICON, price_plans
+from phaze_opt.cli.evaluate_plan import OF_SCHEDULES, price_plans
 from phaze_opt.cli.evaluate_request import EvaluateRequest, own_error, training_length
 from phaze_opt.cli.options import machine_names
 from phaze_opt.cli.output import working
@@ -41,6 +41,7 @@ from phaze_opt.workload.software import launch_sizes, refusals
 from phaze_opt.workload.sparsity import SparseWeights, parse_recipe
 
 BASELINE = "--baseline"
+OF_BUDGETS = ("max_area_mm2", "max_tdp_w", "max_capex_usd")
 KNOWN_BEFORE = (
     "model", "accelerator", "micro_batch", "sequence_length", "num_parameters", "area_mm2", "tdp_w", "provenance",
     "unknown",
@@ -387,15 +388,58 @@ def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJ
 def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) -> tuple[PricedJob, ...]:
     """The job of an answer on other machines, in the order named.
 
-    Software, number format, batch and degrees are those of the answer; each machine has its own network unless one is
-    named. Beside a placement a real machine is priced as if it were designed.
+    A machine that exists makes of it what `evaluate` says of that machine alone; number format, batch and degrees are
+    those of the answer, and the network is its own unless one is named. So is a design beside a machine that exists.
+    Beside a placement all are priced as if they were designed.
 
     Raises:
         InputError: a name is blank or repeated, or the job cannot be priced on one of them.
     """
     words = machine_names(names) if names else ()
-    priced = [_price_baseline(_same_job(request, answer, word), word) for word in words]
+    plain = replace(request, with_sensitivity=False, has_range=False)
+    if request.is_placed:
+        plain = replace(plain, micro_batch=str(answer.evaluation.micro_batch))
+    priced = []
+    for word in words:
+        try:
+            priced.append(
+                price_beside(replace(plain, arch=word), answer.setting.software, is_design=not request.device)
+            )
+        except InputError as error:
+            message = f"{word}: {error}"
+            raise InputError(message, source=BASELINE) from error
     return tuple(_with_name(each, number, of=len(priced)) for number, each in enumerate(priced, 1))
+
+
+def price_beside(request: EvaluateRequest, software: str, *, is_design: bool) -> PricedJob:
+    """A job on the machine of a request, as it stands beside an answer.
+
+    Args:
+        request: names the machine; its software, schedules, silicon and budgets are those of the answer.
+        software: that the answer was priced under.
+        is_design: whether the answer is of a design.
+
+    Raises:
+        InputError: the job cannot be priced on the machine.
+    """
+    if request.is_placed or (is_design and request.device is None):
+        own = price_job(request)
+        return replace(own, same_software=own)
+    known = declarations(ScenarioOptions)
+    names = ("software", "attention", *OF_BUDGETS, *(OF_SCHEDULES if request.device is not None else ()))
+    scenario = replace(request.scenario, **{name: known[name].default for name in names})
+    # What software of another name can do is not asked of the machine's own.
+    own = price_job(replace(request, scenario=scenario, is_one_of_several=True))
+    if own.setting.software == software:
+        return replace(own, same_software=own)
+    named = request.scenario.software
+    is_known = bool(named and find_software(named, load_fitted(request.machine.constants)))
+    scenario = replace(scenario, software=software, attention=request.scenario.attention)
+    try:
+        same = price_job(replace(request, scenario=scenario, is_one_of_several=not is_known))
+    except InputError:
+        return own
+    return replace(own, same_software=same)
 
 
 def _with_name(priced: PricedJob, number: int, *, of: int) -> PricedJob:
@@ -405,27 +449,3 @@ def _with_name(priced: PricedJob, number: int, *, of: int) -> PricedJob:
     name = f"baseline {number}" if of > 1 else "the baseline"
     called = priced.setting.machine.replace(DESIGNED, name)
     return replace(priced, setting=replace(priced.setting, machine=called))
-
-
-def _same_job(request: EvaluateRequest, answer: PricedJob, arch: str) -> EvaluateRequest:
-    """The request of an answer for another machine."""
-    alike = replace(request, arch=arch, with_sensitivity=False, has_range=False)
-    if request.is_placed:
-        return replace(alike, micro_batch=str(answer.evaluation.micro_batch))
-    named, software = request.scenario.software, answer.setting.software
-    is_known = bool(named and find_software(named, load_fitted(request.machine.constants)))
-    scenario = replace(request.scenario, software=software)
-    alike = replace(alike, is_one_of_several=not is_known)
-    if alike.device is not None:
-        known = declarations(ScenarioOptions)
-        scenario = replace(scenario, **{name: known[name].default for name in OF_SILICON})
-    return replace(alike, scenario=scenario)
-
-
-def _price_baseline(request: EvaluateRequest, name: str) -> PricedJob:
-    """One of them; a fault is said to be of the option."""
-    try:
-        return price_job(request)
-    except InputError as error:
-        message = f"{name}: {error}"
-        raise InputError(message, source=BASELINE) from error

@@ -29,6 +29,7 @@ from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.answer import fastest_sentence, gain_of_fastest, range_to_json
 from phaze_opt.report.baselines import Contestant, throughput_ratio
 from phaze_opt.report.bill import bill_to_json
+from phaze_opt.report.die import SAME_SOFTWARE, rate_of
 from phaze_opt.workload.software import launch_sizes, refusals
 
 MEGATRON = "megatron-core"
@@ -88,6 +89,7 @@ class PricedJob:
         unbilled: why not.
         price_rows: what the range of each price does, where sensitivity is asked for.
         recipe: phases of sparse training, whose mean ``evaluation`` is; None of dense weights.
+        same_software: of a machine beside an answer, the same under the answer's software; None where it cannot run so.
     """
 
     evaluation: Evaluation
@@ -103,6 +105,7 @@ class PricedJob:
     unbilled: str = ""
     price_rows: tuple[PriceRow, ...] = ()
     recipe: RecipePrice | None = None
+    same_software: "PricedJob | None" = None
 
     @property
     def is_by_plans(self) -> bool:
@@ -112,7 +115,8 @@ class PricedJob:
     @property
     def contestant(self) -> Contestant:
         """What a table of baselines shows of it."""
-        return Contestant(self.evaluation, self.setting, self.bill, self.unbilled)
+        same = None if self.same_software is None else self.same_software.evaluation
+        return Contestant(self.evaluation, self.setting, self.bill, self.unbilled, same)
 
     def to_json(self, *, top: int) -> dict[str, Any]:
         """All of it; ``top`` says how many plans."""
@@ -193,6 +197,11 @@ def plan_to_json(plans: RankedJob, place: int, setting: PriceSetting) -> dict[st
 def baselines_to_json(answer: PricedJob, baselines: Sequence[PricedJob]) -> list[dict[str, Any]]:
     """Each baseline as an answer of its own with its plan to run, and its throughput over that of the answer."""
     return [
-        each.to_json(top=1) | {"throughput_ratio": throughput_ratio(each.evaluation, answer.evaluation)}
+        each.to_json(top=1)
+        | {
+            "name": each.setting.machine,
+            SAME_SOFTWARE: None if each.same_software is None else rate_of(each.same_software.evaluation),
+            "throughput_ratio": throughput_ratio(each.evaluation, answer.evaluation),
+        }
         for each in baselines
     ]

@@ -117,17 +117,18 @@ def within_budget(space: SearchSpace, scenario: Scenario) -> SearchSpace:
     return space if scenario.max_area_mm2 is None else space.restrict(max_area_mm2=scenario.max_area_mm2)
 
 
-def check_machines(names: Sequence[str], constants: Constants) -> None:
+def check_machines(names: Sequence[str], scenario: Scenario, constants: Constants) -> None:
     """See that there are machines or designs of the names before anything runs.
 
     Raises:
         InputError: one is none, or cannot be built of the silicon in force.
     """
-    from phaze_opt.hardware.presets import load_architecture
+    from phaze_opt.hardware.presets import find_machine, load_architecture
 
     for name in names:
         try:
-            load_architecture(name, constants=constants)
+            if scenario.plans is None or find_machine(name) is None:
+                load_architecture(name, constants=constants)
         except InputError as error:
             raise InputError(str(error), source="--baseline") from error
 

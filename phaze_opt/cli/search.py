@@ -23,6 +23,7 @@ from phaze_opt.cli.options import (
     ModelOptions,
     RecordOptions,
     ReportOption,
+    is_given,
     with_options,
 )
 from phaze_opt.cli.output import SEARCH_COUNTS, check_file_to_write, end_infeasible, say_undelivered
@@ -33,6 +34,7 @@ from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOpt
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from phaze_opt.cli.evaluate_request import EvaluateRequest
     from phaze_opt.cli.search_answer import SearchAnswer
     from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.hardware.constants import Constants
@@ -98,6 +100,7 @@ class SearchOptions:
 
 @with_options
 def search(
+    context: typer.Context,
     *,
     models: ModelOptions,
     options: SearchOptions,
@@ -122,6 +125,7 @@ def search(
         costs=costs,
         beside=beside,
         records=records,
+        is_network_named=is_given(context, "network"),
     )
     points = load_space(space, posed.scenario, is_json=json, nothing=NOTHING_FOUND)
     from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver, write_pages
@@ -151,23 +155,24 @@ class PosedSearch:
 
     Attributes:
         scenario, constants: what is trained, on what.
-        terms: on what costs are said.
         config: how to search.
         options: what is asked for beside the best design.
         baselines: machines that it is held against.
         work_dir: where certificates and truths of the space may be.
+        request: what `evaluate` is asked for the same job, but for the architecture.
     """
 
     scenario: Scenario
     constants: Constants
-    terms: CostTerms
     config: SearchConfig
     options: SearchOptions
     baselines: tuple[str, ...]
     work_dir: Path
+    request: EvaluateRequest
 
     def answer(self, space: SearchSpace, session: TrackingSession[SearchEvent], *, is_quiet: bool) -> SearchAnswer:
         """Search a space, and find what is said of the result."""
+        from phaze_opt.cli.job_beside import JobBeside
         from phaze_opt.cli.search_answer import find_answer
 
         result = _run(self.config, self.scenario, space, session, is_quiet=is_quiet)
@@ -181,7 +186,7 @@ class PosedSearch:
             is_heterogeneous=self.options.heterogeneous,
             has_range=self.options.has_range,
             has_own=self.options.has_own,
-            costs=self.terms,
+            job=JobBeside(self.scenario, self.constants, self.request, space.axes.micro_batch),
             baselines=self.baselines,
         )
 
@@ -196,12 +201,14 @@ def pose_search(
     costs: CostOptions,
     beside: BaselineOptions,
     records: RecordOptions,
+    is_network_named: bool,
 ) -> PosedSearch:
     """Read what the options of a search name; ``loaded`` are the models.
 
     Raises:
         InputError: one of them breaks a rule.
     """
+    from phaze_opt.cli.job_beside import job_request
     from phaze_opt.hardware.constants import load_constants
 
     known, terms = load_constants(), costs.terms()
@@ -211,8 +218,10 @@ def pose_search(
     config = _config(options, records, name=name)
     problem = _posed(problem, config.goal, terms)
     constants = problem.constants_of(known)
-    check_machines(beside.names, constants)
-    return PosedSearch(problem, constants, terms, config, options, beside.names, records.work_dir)
+    check_machines(beside.names, problem, constants)
+    network = scenario.network if is_network_named else None
+    request = job_request(loaded, scenario, space, terms, network=network)
+    return PosedSearch(problem, constants, config, options, beside.names, records.work_dir, request)
 
 
 def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:

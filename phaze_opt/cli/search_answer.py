@@ -6,9 +6,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from phaze_opt.cli.job_beside import JobBeside
 from phaze_opt.cli.output import say, working
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.objective.bill import Bill, CostTerms
+from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
@@ -24,10 +25,9 @@ from phaze_opt.objective.least_within import (
     least_among,
     ranges_of,
 )
-from phaze_opt.objective.reference_machines import REFERENCES, evaluate_machines, evaluate_references, machines_of
+from phaze_opt.objective.reference_machines import evaluate_experts
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.report.bill import bills_beside
-from phaze_opt.report.die import DieBeside, dies_beside
+from phaze_opt.report.die import ChipBeside, bills_in
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.heterogeneous import heterogeneous_of_search
 from phaze_opt.search.result import OwnBest, SearchResult
@@ -48,17 +48,16 @@ class SearchAnswer:
         result, config: of the search.
         scenario: what was trained.
         space: that was searched.
-        references: the reference machines on the same scenario, at the space's micro-batches.
+        experts: hand placements of the same scenario, at the space's micro-batches.
         optimum: the best value of the space, if anything in the working directory knows it.
         pipeline: the best one of one design per stage, if asked for.
         notes: what the best design's numbers hang on.
-        beside: the best design and the reference machines as dies; empty by the 22 nm tables.
-        bills: what the best design and the reference machines cost; empty by the 22 nm tables.
+        beside: the best design, then the machines that it is held against and the references; empty if there is none.
         own: for each model of a common design its own best chip; empty where it was not asked for.
         headline: the range of the best design's figure; None if it was not asked for, or nothing is feasible.
         least: the smallest, coolest and cheapest of its designs near the best; empty with several objectives.
         amounts: what the best design takes; empty where nothing is feasible.
-        baselines: names of the references that it is held against first.
+        num_held: machines that it is held against in words; they are the first.
         later_s: what was found of the best design after the search, and how long it took.
         ranges: of the fastest design of a front and of its knee, by trial.
     """
@@ -67,19 +66,33 @@ class SearchAnswer:
     config: SearchConfig
     scenario: Scenario
     space: SearchSpace
-    references: Mapping[str, Evaluation]
+    experts: Mapping[str, Evaluation]
     optimum: Truth | None
     pipeline: HeterogeneousEvaluation | None
     notes: Sequence[Note]
     headline: HeadlineRange | None
-    beside: tuple[DieBeside, ...] = ()
-    bills: Mapping[str, Bill] = field(default_factory=dict)
+    beside: tuple[ChipBeside, ...] = ()
     own: tuple[OwnBest, ...] = ()
     least: tuple[LeastDesign, ...] = ()
     amounts: Mapping[LeastOf, float] = field(default_factory=dict)
-    baselines: tuple[str, ...] = ()
+    num_held: int = 0
     later_s: Mapping[str, float] = field(default_factory=dict)
     ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
+
+    @property
+    def held(self) -> tuple[ChipBeside, ...]:
+        """The machines that the best design is held against in words."""
+        return self.beside[1 : 1 + self.num_held]
+
+    @property
+    def references(self) -> dict[str, Evaluation]:
+        """All machines, then hand placements, by name."""
+        return {**{each.name: each.evaluation for each in self.beside[1:]}, **self.experts}
+
+    @property
+    def bills(self) -> dict[str, Bill]:
+        """What the best design and the machines cost, where that is known."""
+        return bills_in(self.beside)
 
     @property
     def front(self) -> tuple[FrontMember, ...]:
@@ -111,7 +124,7 @@ def find_answer(
     is_heterogeneous: bool,
     has_range: bool,
     has_own: bool,
-    costs: CostTerms,
+    job: JobBeside,
     baselines: tuple[str, ...],
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
@@ -122,32 +135,26 @@ def find_answer(
     with _timed(later_s, "the range", is_asked=has_range and is_found):
         ranges = _find_ranges(result, config, scenario, constants) if has_range and is_found else {}
         headline = ranges.get(result.best_number)
-    batches = space.axes.micro_batch
-    others = [name for name in baselines if name not in REFERENCES]
-    named = evaluate_machines(scenario, batches, others, constants=constants)
-    shown = dict(zip(others, named, strict=True))
-    references = {**named, **evaluate_references(scenario, batches, constants=constants)}
-    held = tuple(shown.get(name, name) for name in baselines)
-    # What the design is held against in words stands beside it in pictures and tables too.
-    references = {name: references[name] for name in dict.fromkeys((*held, *references))}
-    beside = dies_beside(result.best, machines_of(references), constants)
+    assert job.request.costs is not None
+    prices = job.request.costs.prices
+    with working("pricing the machines beside it"):
+        beside, num_held = job.beside(result.best, baselines)
     answer = SearchAnswer(
         result=result,
         config=config,
         scenario=scenario,
         space=space,
-        references=references,
+        experts=evaluate_experts(scenario, space.axes.micro_batch, constants=constants) if is_found else {},
         optimum=None,
         pipeline=pipeline,
         notes=_find_notes(result, scenario, constants, space),
         headline=headline,
         beside=beside,
-        bills=bills_beside(beside, scenario, constants, costs),
-        amounts={} if result.best is None else amounts_of(result.best, scenario, constants, costs.prices),
-        baselines=held,
+        amounts={} if result.best is None else amounts_of(result.best, scenario, constants, prices),
+        num_held=num_held,
         later_s=later_s,
         ranges=ranges,
-        least=_find_least(result, config, scenario, constants, costs.prices),
+        least=_find_least(result, config, scenario, constants, prices),
     )
     own = _find_own(answer) if has_own and not result.is_interrupted else ()
     return replace(answer, optimum=_find_optimum(answer, constants, work_dir), own=own)

@@ -34,7 +34,7 @@ from phaze_opt.report.answer import (
 from phaze_opt.report.bill import bills_to_json
 from phaze_opt.report.chip import arch_option
 from phaze_opt.report.design import limits_sentence, members_table
-from phaze_opt.report.die import area_table, beside_to_json, plain_sentences
+from phaze_opt.report.die import area_table, beside_to_json, dies_in, plain_sentences
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.front import again_lines, choices_to_json, front_table, spans_words, trade_off_sentences
 from phaze_opt.report.gantt import gantt_figure
@@ -132,14 +132,13 @@ def first_of(answer: SearchAnswer) -> ShortAnswer:
         return ShortAnswer(())
     if answer.front:
         return _front_first(answer, best)
-    held = {name: answer.references[name] for name in answer.baselines}
     sentences = design_sentences(
         best,
         goal=goal,
         scenario=answer.scenario,
         standing=standing_words(result, space_size=answer.space.size, optimum=answer.optimum),
-        held=held,
-        bills=answer.bills,
+        held=answer.held,
+        bill=answer.beside[0].bill,
         headline=answer.headline,
     )
     again = arch_option(result.trials[result.best_number].point, answer.scenario)
@@ -152,9 +151,8 @@ def _front_first(answer: SearchAnswer, best: Evaluation) -> ShortAnswer:
     result = answer.result
     count, standing = len(answer.front), standing_words(result, space_size=answer.space.size, optimum=answer.optimum)
     designs = f"{count:,} designs are" if count != 1 else "one design is"
-    held = {name: answer.references[name] for name in answer.baselines}
-    compared = compared_words(best, held, {})
-    rates = {name: each.throughput_samples_per_s for name, each in held.items()}
+    compared = compared_words(best, answer.held, None)
+    rates = {each.name: each.evaluation.throughput_samples_per_s for each in answer.held}
     overturn = overturn_sentence(answer.headline, rates)
     sentences = (
         f"Of {counted(result.distinct_evaluations, 'design')} evaluated {designs} on the front of "
@@ -221,10 +219,11 @@ def _print_details(answer: SearchAnswer) -> None:
             later_s=answer.later_s,
         )
         output.print_tables(*contents)
-        if answer.beside:
-            output.print_tables(area_table({each.name: each.die for each in answer.beside}))
-            for sentence in plain_sentences(answer.beside):
-                screen.print(sentence)
+        dies = dies_in(answer.beside)
+        if dies:
+            output.print_tables(area_table(dies))
+        for sentence in plain_sentences(answer.beside):
+            screen.print(sentence)
         output.print_bills(answer.bills)
         if answer.headline is not None:
             screen.print(range_sentence(answer.headline))
@@ -307,7 +306,6 @@ def _page(answer: SearchAnswer) -> ReportDocument:
         lead=[*first.sentences, *first.notes],
         details=[*details, *(note.sentence for note in answer.notes)],
         beside=answer.beside,
-        bills=answer.bills,
         later_s=answer.later_s,
     )
 

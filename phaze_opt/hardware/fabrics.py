@@ -358,7 +358,7 @@ def find_fabric(hardware: str, description: str, *, is_between_nodes: bool = Fal
 
 
 def _plain(name: str) -> str:
-    """Letters and digits alone: ``TPU v4``, ``TPUv4`` and the preset ``tpu-v4-published`` begin alike."""
+    """Letters and digits alone: ``TPU v4``, ``TPUv4`` and the preset ``tpu-v4`` begin alike."""
     return "".join(letter for letter in name.lower() if letter.isalnum())
 
 

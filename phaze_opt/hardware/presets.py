@@ -20,6 +20,9 @@ from phaze_opt.record.input_files import is_there, shorten
 from phaze_opt.record.suggestions import known_as, suggest
 from phaze_opt.units import TERA
 
+PHAZE_REFERENCE, TPU_V4 = "phaze-tpu-v4", "tpu-v4"
+"""Phaze's TPUv4-like point (256 vector lanes) and TPU v4 as built (2,048 lanes, 1,200 GB/s)."""
+
 
 def list_architectures() -> tuple[str, ...]:
     """Names of the presets, sorted: those with a file of their own and every real machine of devices.toml."""
@@ -94,7 +97,7 @@ def find_machine(text: str) -> Device | None:
     """The machine that exists of an architecture's name or file; None if it is a design's, or nothing's.
 
     Args:
-        text: as of `load_architecture`; a preset with a file of its own (``tpu-v4``) is a design.
+        text: as of `load_architecture`; a preset with a file of its own (``phaze-tpu-v4``) is a design.
 
     Raises:
         InputError: a faulty file of a machine, by line and key.

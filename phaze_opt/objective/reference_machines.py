@@ -1,4 +1,4 @@
-"""The references that every design is measured against: two TPUv4 machines, and hand placements."""
+"""The references that every design is measured against, modelled as it is: two TPUv4 machines, and hand placements."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +10,7 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device_catalogue import find_device
-from phaze_opt.hardware.presets import find_machine, load_architecture
+from phaze_opt.hardware.presets import PHAZE_REFERENCE, TPU_V4, find_machine, load_architecture
 from phaze_opt.objective.best_placement import Floats, PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
@@ -24,8 +24,9 @@ from phaze_opt.record.plain_data import from_plain
 from phaze_opt.workload.plan import PlanChoices, split_blocks
 from phaze_opt.workload.workload import Workload
 
-REFERENCES = ("tpu-v4", "tpu-v4-published")
-"""Phaze's TPUv4-like point (256 vector lanes), and the published machine (2,048 lanes, 1,200 GB/s)."""
+MODELLED = "modelled "
+"""Begins what a machine that exists is called where it is priced as designs are, not under its own software."""
+REFERENCES = (PHAZE_REFERENCE, f"{MODELLED}{TPU_V4}")
 
 
 def evaluate_references(
@@ -59,8 +60,8 @@ def machines_under(objective: Objective, micro_batches: Sequence[int], names: Se
     """`evaluate_machines` by an objective at hand, which has no budgets."""
     best: dict[str, Evaluation] = {}
     for name in names:
-        accelerator = load_architecture(name, constants=objective.constants)
-        price, is_built = objective.evaluate_accelerator, find_machine(name) is not None
+        accelerator = load_reference(name, objective.constants)
+        price, is_built = objective.evaluate_accelerator, find_machine(name.removeprefix(MODELLED)) is not None
         evaluations = [price(accelerator, micro_batch, is_built=is_built) for micro_batch in micro_batches]
         called = _called(name, accelerator)
         best[name if called in best else called] = max(
@@ -69,11 +70,18 @@ def machines_under(objective: Objective, micro_batches: Sequence[int], names: Se
     return best
 
 
+def load_reference(name: str, constants: Constants) -> Accelerator:
+    """The chip of a reference by its name, or of any architecture."""
+    return load_architecture(name.removeprefix(MODELLED), constants=constants)
+
+
 def _called(given: str, chip: Accelerator) -> str:
     """What a machine is called: its own name, unless it has none or a machine of the package has it."""
-    if given in REFERENCES or find_device(given) is not None:
+    if given.startswith(MODELLED):
+        return MODELLED + _called(given.removeprefix(MODELLED), chip)
+    if given == PHAZE_REFERENCE or find_device(given) is not None:
         return chip.name
-    is_taken = chip.name in REFERENCES or find_device(chip.name) is not None
+    is_taken = chip.name == PHAZE_REFERENCE or find_device(chip.name) is not None
     return given if is_taken or not chip.name else chip.name
 
 

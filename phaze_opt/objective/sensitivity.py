@@ -8,12 +8,11 @@ from typing import final
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.networks import NETWORK_PREFIX, constants_of_network, list_networks, load_network
-from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import power_w_of
 from phaze_opt.hardware.silicon.silicon import LINK_RATE, link_rate
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.reference_machines import REFERENCES
+from phaze_opt.objective.reference_machines import REFERENCES, load_reference
 from phaze_opt.objective.scenario import Scenario
 
 
@@ -44,8 +43,8 @@ class SensitivityRow:
         origin: ``nominal``, ``low``, ``high`` or ``option``.
         throughput_samples_per_s: of the design.
         throughput_per_tdp: of the design, samples/s/W.
-        ratio_tpu_v4, ratio_tpu_v4_published: design over reference under the same setting; 0 if the reference is
-            infeasible.
+        ratio_phaze_tpu_v4, ratio_modelled_tpu_v4: design over reference, modelled under the same setting; 0 if the
+            reference is infeasible.
     """
 
     assumption: str
@@ -53,8 +52,8 @@ class SensitivityRow:
     origin: str
     throughput_samples_per_s: float
     throughput_per_tdp: float
-    ratio_tpu_v4: float
-    ratio_tpu_v4_published: float
+    ratio_phaze_tpu_v4: float
+    ratio_modelled_tpu_v4: float
 
 
 @final
@@ -81,7 +80,7 @@ class _Pricer:
         design = self._evaluate(capped, self.case.build_accelerator(constants))
         ratios = []
         for name in REFERENCES:
-            reference = self._evaluate(free, load_architecture(name, constants=constants)).throughput_samples_per_s
+            reference = self._evaluate(free, load_reference(name, constants)).throughput_samples_per_s
             ratios.append(design.throughput_samples_per_s / reference if reference > 0 else 0.0)
         return SensitivityRow(
             assumption=assumption,
@@ -89,8 +88,8 @@ class _Pricer:
             origin=origin,
             throughput_samples_per_s=design.throughput_samples_per_s,
             throughput_per_tdp=design.throughput_per_tdp,
-            ratio_tpu_v4=ratios[0],
-            ratio_tpu_v4_published=ratios[1],
+            ratio_phaze_tpu_v4=ratios[0],
+            ratio_modelled_tpu_v4=ratios[1],
         )
 
     def _evaluate(self, objective: Objective, accelerator: Accelerator) -> Evaluation:

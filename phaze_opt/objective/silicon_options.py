@@ -5,6 +5,7 @@ from typing import Any, Protocol
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster, Network
+from phaze_opt.hardware.presets import PHAZE_REFERENCE, TPU_V4
 from phaze_opt.hardware.silicon.silicon import Silicon, link_rate, silicon_of
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.record.suggestions import parse_word
@@ -53,6 +54,11 @@ def silicon_form(options: Any, space: str = "") -> SiliconForm:
         message = f"'{named}' is not the published form's; leave it out, or leave out --as"
         raise InputError(message, source="--silicon")
     return named
+
+
+def meant_machine(name: str, form: SiliconForm) -> str:
+    """The architecture that a name means: with Phaze's tables ``tpu-v4`` is Phaze's reference, as it called it."""
+    return PHAZE_REFERENCE if form is SiliconForm.PHAZE and name.strip().lower() == TPU_V4 else name
 
 
 def chosen_silicon(options: Any, network: Network, *, space: str = "") -> Silicon | None:

@@ -4,7 +4,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
@@ -14,9 +13,9 @@ from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.report.bill import run_sentence as training_sentence
-from phaze_opt.report.chip import chip_words, is_chip_of
+from phaze_opt.report.chip import chip_words
 from phaze_opt.report.design import COMMON_MEANS
-from phaze_opt.report.die import DESIGN
+from phaze_opt.report.die import ChipBeside, size_words
 from phaze_opt.report.plans import BRIM_NOTE, plan_words
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_share, format_time, shown_value
@@ -74,8 +73,8 @@ def design_sentences(
     goal: Goal,
     scenario: Scenario,
     standing: str,
-    held: Mapping[str, Evaluation],
-    bills: Mapping[str, Bill],
+    held: Sequence[ChipBeside],
+    bill: Bill | None,
     headline: HeadlineRange | None,
 ) -> tuple[str, ...]:
     """What to build, how much better it is and how surely, what would overturn it, what a training run takes.
@@ -86,17 +85,15 @@ def design_sentences(
         scenario: what it trains.
         standing: how surely it is the best, as a clause.
         held: machines that it is held against.
-        bills: of the design (`DESIGN`) and of machines, where costs are known.
+        bill: of the design; None where costs are not known.
         headline: its range; None if none was asked for.
     """
-    own = bills.get(DESIGN)
-    usd = {"" if name == DESIGN else name: bill.samples_per_usd for name, bill in bills.items()}
-    rates = {name: each.throughput_samples_per_s for name, each in held.items()}
+    rates = {each.name: each.evaluation.throughput_samples_per_s for each in held}
     return (
-        build_sentence(best, goal=goal, scenario=scenario, usd=None if own is None else own.device_usd),
-        standing_sentence(standing, best, held, usd),
+        build_sentence(best, goal=goal, scenario=scenario, usd=None if bill is None else bill.device_usd),
+        standing_sentence(standing, best, held, bill),
         overturn_sentence(headline, rates),
-        "" if own is None else training_sentence(own),
+        "" if bill is None else training_sentence(bill),
     )
 
 
@@ -132,45 +129,35 @@ def _plan_words(best: Evaluation) -> str:
     )
 
 
-def standing_sentence(
-    standing: str, best: Evaluation, baselines: Mapping[str, Evaluation], usd: Mapping[str, float]
-) -> str:
+def standing_sentence(standing: str, best: Evaluation, baselines: Sequence[ChipBeside], bill: Bill | None) -> str:
     """How many times the baselines it is, in rate, per watt and per dollar; and how surely it is the best.
 
     Args:
         standing: how surely, as a clause.
         best: the answer.
-        baselines: by name.
-        usd: samples per dollar of ownership where the cost is known, of the answer (an empty name) and of baselines.
+        baselines: the machines.
+        bill: of the answer; None where the cost is not known.
     """
-    compared = compared_words(best, baselines, usd)
+    compared = compared_words(best, baselines, bill)
     text = f"It is {compared}; {standing}" if compared else f"{standing[0].upper()}{standing[1:]}"
     return f"{text}."
 
 
-def compared_words(best: Evaluation, baselines: Mapping[str, Evaluation], usd: Mapping[str, float]) -> str:
+def compared_words(best: Evaluation, baselines: Sequence[ChipBeside], bill: Bill | None) -> str:
     """How many times the baselines a design is, as the end of a clause; empty without one."""
     parts = []
-    for name, other in baselines.items():
+    for each in baselines:
+        other = each.evaluation
         if other.throughput_samples_per_s <= 0.0:
-            parts.append(f"what {name} cannot train ({other.reason})")
+            parts.append(f"what {each.name} cannot train ({other.reason})")
             continue
         ratios = [f"{best.throughput_samples_per_s / other.throughput_samples_per_s:.2f} times the throughput"]
         if best.known("tdp_w") and other.known("tdp_w"):
             ratios.append(f"{best.throughput_per_tdp / other.throughput_per_tdp:.2f} times per watt")
-        if usd.get("") and usd.get(name):
-            ratios.append(f"{usd[''] / usd[name]:.2f} times per dollar")
-        parts.append(f"{joined(ratios)} of {name} ({_size(name, other)})")
-    return f"{joined(parts)}, modelled alike" if parts else ""
-
-
-def _size(name: str, machine: Evaluation) -> str:
-    """Area and power as modelled; of a machine that exists as published too, where they differ."""
-    modelled = f"{format_number(machine.area_mm2)} mm2, {format_number(machine.tdp_w)} W"
-    device = find_device(name)
-    if device is None or not is_chip_of(machine.accelerator, device) or not (device.die_mm2 and device.tdp_w):
-        return modelled
-    return f"{modelled}; published {format_number(device.die_mm2)} mm2, {format_number(device.tdp_w)} W"
+        if bill is not None and each.bill is not None:
+            ratios.append(f"{bill.samples_per_usd / each.bill.samples_per_usd:.2f} times per dollar")
+        parts.append(f"{joined(ratios)} of {each.name} ({each.rate_words}; {size_words(other)})")
+    return joined(parts) if parts else ""
 
 
 def overturn_sentence(found: HeadlineRange | None, baselines: Mapping[str, float]) -> str:

@@ -8,6 +8,7 @@ from phaze_opt.hardware.economics.ownership import run_days
 from phaze_opt.objective.bill import Bill, token_ratio_span, token_span
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.report.answer import joined
 from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.die import ASKED_BY, EACH_AS_IT_IS
 from phaze_opt.report.plans import known_figure
@@ -18,12 +19,17 @@ from phaze_opt.units import GIGA
 
 @dataclass(frozen=True, slots=True)
 class Contestant:
-    """One machine with what the job comes to on it; ``bill`` of its cluster, or ``unbilled``: why that is not known."""
+    """One machine with what the job comes to on it.
+
+    ``bill`` of its cluster, or ``unbilled``: why that is not known; ``same_software`` is a baseline's under the
+    answer's software.
+    """
 
     evaluation: Evaluation
     setting: PriceSetting
     bill: Bill | None = None
     unbilled: str = ""
+    same_software: Evaluation | None = None
 
 
 def throughput_ratio(other: Evaluation, answer: Evaluation) -> float | None:
@@ -48,7 +54,11 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
     )
     all_of_them = (answer, *baselines)
     software = answer.setting.software
-    note = [f"all under {software}, {answer.setting.peak_type}, {counted(answer.setting.num_devices, 'device')} each"]
+    own = [_own_words(item, software) for item in baselines if item.setting.software != software]
+    note = [
+        f"all under {software}{f' but {joined(own)}' if own else ''}",
+        f"{answer.setting.peak_type}, {counted(answer.setting.num_devices, 'device')} each",
+    ]
     designs = [item.evaluation.accelerator for item in all_of_them if not item.setting.is_real]
     modelled = f", modelled {silicon_words(designs[0])} of designs" if designs else ""
     note.append(f"mm2 and W as published of machines that exist (n/p: not){modelled}")
@@ -63,6 +73,15 @@ def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_
         sentence for item in baselines for sentence in item.setting.notes if sentence.startswith(f"{software} was not")
     ]
     return table_of("The same job", fields, all_of_them, "; ".join(note), emphasis=lambda item: item is answer)
+
+
+def _own_words(item: Contestant, software: str) -> str:
+    """The software of a baseline, and what it trains in a second under the answer's."""
+    same = item.same_software
+    told = ""
+    if same is not None and same.is_feasible:
+        told = f" ({format_number(same.throughput_samples_per_s)} samples/s under {software})"
+    return f"{item.setting.machine} under its own {item.setting.software}{told}"
 
 
 def _if_feasible(item: Contestant, text: str) -> str:

@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.ownership import RunCost
-from phaze_opt.objective.bill import DECIDES, Bill, CostTerms, PriceRow, bill_of_design, token_span
+from phaze_opt.objective.bill import DECIDES, Bill, PriceRow, token_span
 from phaze_opt.objective.headline_range import HeadlineRange
-from phaze_opt.objective.scenario import Scenario
-from phaze_opt.report.die import DieBeside
 from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import counted, format_amount, format_number, format_ratio, format_share
@@ -113,14 +110,6 @@ def _run_range(bill: Bill, run: RunCost) -> str:
     low, high = (format_amount(run.usd * end / span.value) for end in (span.low, span.high))
     most = f", most by {span.high_price}" if span.high_price else ""
     return f"{low} to {high} over the range of each price{most}"
-
-
-def bills_beside(
-    beside: Sequence[DieBeside], scenario: Scenario, constants: Constants, terms: CostTerms
-) -> dict[str, Bill]:
-    """The bill of a design first, then those of reference machines by name; empty by the 22 nm tables."""
-    bills = {each.name: bill_of_design(each.evaluation, scenario, constants, terms) for each in beside}
-    return {name: bill for name, bill in bills.items() if bill is not None}
 
 
 def beside_sentence(bills: Mapping[str, Bill]) -> str:

@@ -12,7 +12,6 @@ from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import OverWorlds, RobustResult
 from phaze_opt.hardware.silicon.die_report import DieReport
-from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
@@ -34,7 +33,7 @@ from phaze_opt.report.certificate import (
     ties_sentence,
 )
 from phaze_opt.report.design import evaluation_contents
-from phaze_opt.report.die import DieBeside, area_table, limits_table, plain_sentences, power_table
+from phaze_opt.report.die import ChipBeside, area_table, bills_in, dies_in, limits_table, plain_sentences, power_table
 from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
@@ -68,11 +67,10 @@ def build_document(
     robust: RobustResult | None = None,
     headline: HeadlineRange | None = None,
     notes: Sequence[Note] = (),
-    beside: Sequence[DieBeside] = (),
-    bills: Mapping[str, Bill] | None = None,
+    beside: Sequence[ChipBeside] = (),
+    num_held: int = 0,
     equal: EqualTerms | None = None,
     terms: str = "",
-    held: Mapping[str, Evaluation] | None = None,
     first: ShortAnswer = NOTHING_SAID,
     over_worlds: OverWorlds | None = None,
 ) -> ReportDocument:
@@ -85,23 +83,21 @@ def build_document(
         robust: worlds beside the nominal one.
         headline: range of the best design's figure.
         notes: what the answer rests on.
-        beside: the best design as a die, then the reference machines.
-        bills: what the same cost, in the same order.
+        beside: the best design, then the machines that it is held against and the references.
+        num_held: machines that it is held against; they are the first.
         equal: optima on the terms of a machine.
         terms: on which this one is proved, for the title.
-        held: the machines that the best design is held against.
         first: what is printed of the proof, to stand above all.
         over_worlds: a front over worlds beside the nominal one.
     """
     certificate = result.certificate
     if certificate.axes:
-        shown = {**(held or {}), **{each.name: each.evaluation for each in beside[1:]}}
         return _front_document(
             result,
             first=first,
             notes=notes,
             beside=beside,
-            machines=machines_beside(shown, bills or {}),
+            machines=machines_beside(beside[1:]),
             terms=terms,
             over_worlds=over_worlds,
         )
@@ -119,14 +115,16 @@ def build_document(
         tables = [best_table(result), flatness_table(result), *of_design]
         lead.append(ties_sentence(ties, rows_words(result)))
         lead.append(" ".join(runner_up.sentences if runner_up is not None else ()))
-        figures["breakdown"] = breakdown_figure(_compared(result.best, runner_up, held or {}))
-    if beside:
-        dies = _dies(beside, equal)
-        tables += [area_table(dies), power_table(dies), limits_table(dies), *bill_tables(bills or {})]
+        figures["breakdown"] = breakdown_figure(
+            _compared(result.best, runner_up, beside[1 : 1 + num_held]), needs_schedules=False
+        )
+    dies, bills = _dies(beside, equal), bills_in(beside)
+    if dies:
+        tables += [area_table(dies), power_table(dies), limits_table(dies), *bill_tables(bills)]
         on_terms = () if equal is None else (equal_sentence(equal, result), *left_out_sentences(equal))
         lead.append(" ".join(on_terms or plain_sentences(beside)))
-        figures |= amount_figures(dies, bills or {})
-    if equal is not None and beside:
+        figures |= amount_figures(dies, bills)
+    if equal is not None and dies:
         tables.append(equal_table(equal, result))
     if headline is not None:
         lead.append(range_sentence(headline))
@@ -163,7 +161,7 @@ def _front_document(
     *,
     first: ShortAnswer,
     notes: Sequence[Note],
-    beside: Sequence[DieBeside],
+    beside: Sequence[ChipBeside],
     machines: Sequence[FrontMachine],
     terms: str,
     over_worlds: OverWorlds | None,
@@ -182,8 +180,8 @@ def _front_document(
         ]
         figures |= front_figures(front, certificate.axes, machines)
         figures |= {} if over_worlds is None else over_worlds_figures(over_worlds)
-    if beside:
-        dies = _dies(beside, None)
+    dies = dies_in(beside)
+    if dies:
         tables += [area_table(dies), power_table(dies), limits_table(dies)]
         figures |= amount_figures(dies, {})
     if len(result.history) > 1:
@@ -203,19 +201,18 @@ def _sections(
     return picture_sections(first.tables, figures, tables, rest), [*first.sentences, *first.notes]
 
 
-def _dies(beside: Sequence[DieBeside], equal: EqualTerms | None) -> dict[str, DieReport]:
+def _dies(beside: Sequence[ChipBeside], equal: EqualTerms | None) -> dict[str, DieReport]:
     """Dies by name: of the best design, and of the references or of the machine that it is on equal terms with."""
-    if equal is None:
-        return {each.name: each.die for each in beside}
-    return {beside[0].name: beside[0].die, equal.name: equal.die}
+    known = dies_in(beside)
+    return known if equal is None or not known else {**dict([*known.items()][:1]), equal.name: equal.die}
 
 
 def _compared(
-    best: Sequence[RankedDesign], runner_up: RunnerUp | None, held: Mapping[str, Evaluation]
+    best: Sequence[RankedDesign], runner_up: RunnerUp | None, held: Sequence[ChipBeside]
 ) -> dict[str, Evaluation]:
     """The best design, the runner-up by the model on which it loses most, and of one model the baselines."""
     first = best[0].evaluation
-    others = {} if first.members else held
+    others = {} if first.members else {each.name: each.evaluation for each in held}
     if runner_up is None:
         return {"best": first, **others}
     second = runner_up.design.evaluation

@@ -14,7 +14,7 @@ from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import PlacementResult, Stage
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of, silicon_words
-from phaze_opt.report.plans import describe_plan
+from phaze_opt.report.plans import describe_plan, known_figure
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import (
     counted,
@@ -124,7 +124,10 @@ def machine_note(chip: Accelerator) -> str:
 
 EXPERTS_NOTE = "blocks split evenly by hand, best micro-batch of those searched (mb); Phaze's baselines"
 PLANNED_EXPERTS_NOTE = f"{EXPERTS_NOTE}, as plans that shard no state"
-MODELLED_NOTE = "every column is modelled, area and TDP {}; tpu-v4 is Phaze's reference of 256 vector lanes"
+MODELLED_NOTE = (
+    "designs, phaze-tpu-v4 (Phaze's reference of 256 vector lanes) and what is called modelled are so, area and TDP "
+    "{}; other machines have their own software, and area and TDP as published"
+)
 
 MEAN_NOTE = "samples/s and tokens/s are means over the models (--common), and an iteration is a batch at that rate"
 
@@ -145,12 +148,9 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
         ("design is faster by", "", *(format_ratio(_ratio(evaluation, other)) for other in others)),
         ("iteration", *(_if_feasible(e, format_time(e.iteration_time_s)) for e in (evaluation, *others))),
         ("model FLOPs utilisation", *(_if_feasible(e, format_share(e.mfu)) for e in (evaluation, *others))),
-        ("area, mm2", *(format_number(e.area_mm2) for e in (evaluation, *others))),
-        ("TDP, W", *(format_number(e.tdp_w) for e in (evaluation, *others))),
-        (
-            "samples/s per kW of TDP",
-            *(_if_feasible(e, format_number(1000 * e.throughput_per_tdp)) for e in (evaluation, *others)),
-        ),
+        ("area, mm2", *(known_figure(e, "area_mm2", "") for e in (evaluation, *others))),
+        ("TDP, W", *(known_figure(e, "tdp_w", "") for e in (evaluation, *others))),
+        ("samples/s per kW of TDP", *(_if_feasible(e, _per_kilowatt(e)) for e in (evaluation, *others))),
     )
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
     note = "; ".join(
@@ -163,6 +163,10 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
         ]
     )
     return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 2}))
+
+
+def _per_kilowatt(evaluation: Evaluation) -> str:
+    return format_number(1000 * evaluation.throughput_per_tdp) if evaluation.known("tdp_w") else "not published"
 
 
 def experts_table(evaluation: Evaluation, *, experts: Mapping[str, Evaluation]) -> TableContent:
@@ -357,8 +361,8 @@ def sensitivity_content(rows: Sequence[SensitivityRow]) -> TableContent:
     fields: Fields[Sequence[SensitivityRow]] = (
         words("assumption: range", _setting),
         number("samples/s", lambda group: _join([format_number(row.throughput_samples_per_s) for row in group])),
-        number("/ tpu-v4", lambda group: _ratios([row.ratio_tpu_v4 for row in group])),
-        number("/ published", lambda group: _ratios([row.ratio_tpu_v4_published for row in group])),
+        number("/ phaze-tpu-v4", lambda group: _ratios([row.ratio_phaze_tpu_v4 for row in group])),
+        number("/ modelled tpu-v4", lambda group: _ratios([row.ratio_modelled_tpu_v4 for row in group])),
     )
     note = "from the low to the high end of each range; ratios to the reference under the same assumption"
     if still:
@@ -373,7 +377,7 @@ def _movement(group: Sequence[SensitivityRow], base: float) -> float:
 
 def _differs(row: SensitivityRow, nominal: SensitivityRow) -> bool:
     """Whether any figure moves by more than a millionth."""
-    names = ("throughput_samples_per_s", "ratio_tpu_v4", "ratio_tpu_v4_published")
+    names = ("throughput_samples_per_s", "ratio_phaze_tpu_v4", "ratio_modelled_tpu_v4")
     pairs = ((getattr(row, name), getattr(nominal, name)) for name in names)
     return any(not math.isclose(one, other, rel_tol=1e-6) for one, other in pairs)
 

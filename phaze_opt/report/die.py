@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.presets import TPU_V4
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport, die_of, die_to_json
 from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
-from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, TableContent, numbers
 from phaze_opt.report.text import format_mib, format_number, format_ratio, format_share
@@ -139,27 +140,58 @@ DESIGN = "this design"
 
 
 @dataclass(frozen=True, slots=True)
-class DieBeside:
-    """A design or a machine as a die, and what a job comes to on it."""
+class ChipBeside:
+    """A design or a machine, and what a job comes to on it.
+
+    Attributes:
+        name: that it goes by.
+        evaluation: of a machine that exists its own, under its own software.
+        die: None by the 22 nm tables and of machines that exist.
+        bill: what a cluster costs; None where that is not known or not asked for.
+        same_software: the same under the software of the design that it stands beside; None where it cannot run so.
+        software: the name of that.
+    """
 
     name: str
     evaluation: Evaluation
-    die: DieReport
+    die: DieReport | None = None
+    bill: Bill | None = None
+    same_software: Evaluation | None = None
+    software: str = ""
+
+    @property
+    def rate_words(self) -> str:
+        """What it trains in a second, by its own software and by the design's where that differs."""
+        own, same = rate_of(self.evaluation), self.same_software
+        text = f"{format_number(own)} samples/s"
+        if same is None or rate_of(same) == own:
+            return text
+        return f"{text}, or {format_number(rate_of(same))} under {self.software}"
 
 
 def dies_beside(
     best: Evaluation | None, machines: Mapping[str, Evaluation], constants: Constants, *, name: str = DESIGN
-) -> tuple[DieBeside, ...]:
-    """A design, then machines, as dies; empty where chips are none or nothing is feasible."""
+) -> tuple[ChipBeside, ...]:
+    """A design, then machines modelled as it is, as dies; empty where chips are none or nothing is feasible."""
     if best is None or not has_die(constants):
         return ()
     every = {name: best, **machines}
-    return tuple(DieBeside(key, each, die_of(each.accelerator, constants)) for key, each in every.items())
+    return tuple(ChipBeside(key, each, die_of(each.accelerator, constants)) for key, each in every.items())
 
 
-def plain_sentences(beside: Sequence[DieBeside]) -> tuple[str, ...]:
-    """How much faster the first is than each other, and what each of the two is built of."""
-    if not beside:
+def dies_in(beside: Sequence[ChipBeside]) -> dict[str, DieReport]:
+    """The dies among a design and machines, by name."""
+    return {each.name: each.die for each in beside if each.die is not None}
+
+
+def bills_in(beside: Sequence[ChipBeside]) -> dict[str, Bill]:
+    """The bills that are known of a design and machines, by name."""
+    return {each.name: each.bill for each in beside if each.bill is not None}
+
+
+def plain_sentences(beside: Sequence[ChipBeside]) -> tuple[str, ...]:
+    """How much faster a die is than each machine, and what each of the two is built of."""
+    if not beside or beside[0].die is None:
         return ()
     first = beside[0]
     ratios = [
@@ -170,7 +202,7 @@ def plain_sentences(beside: Sequence[DieBeside]) -> tuple[str, ...]:
     if not ratios or not rate_of(first.evaluation) > 0.0:
         return ()
     text = f"At {_built(first.evaluation)} it is {', '.join(ratios)}: {EACH_AS_IT_IS}."
-    return (text, f"`{ASKED_BY} {REFERENCES[-1]}` proves the optimum at its area, its watts, its HBM rate and buffer.")
+    return (text, f"`{ASKED_BY} {TPU_V4}` proves the optimum at its area, its watts, its HBM rate and buffer.")
 
 
 def _ratio(first: Evaluation, other: Evaluation) -> str:
@@ -185,7 +217,15 @@ def rate_of(evaluation: Evaluation) -> float:
 def _built(evaluation: Evaluation) -> str:
     chip = evaluation.accelerator
     parts = f"{hbm_words(chip)} GB/s of HBM, {format_mib(chip.glb_bytes)} of buffer"
-    return f"{format_number(evaluation.area_mm2)} mm2, {format_number(evaluation.tdp_w)} W, {parts}"
+    return f"{size_words(evaluation)}, {parts}"
+
+
+def size_words(evaluation: Evaluation) -> str:
+    """Area and power: of a design as modelled, of a machine that exists what is published."""
+    known = ((evaluation.known(name), unit) for name, unit in (("area_mm2", "mm2"), ("tdp_w", "W")))
+    return ", ".join(
+        f"no {unit} published" if value is None else f"{format_number(value)} {unit}" for value, unit in known
+    )
 
 
 def hbm_words(chip: Accelerator) -> str:
@@ -193,23 +233,30 @@ def hbm_words(chip: Accelerator) -> str:
     return f"{chip.hbm_bandwidth_bytes_per_s / GIGA:,.0f}"
 
 
-def beside_to_json(beside: Sequence[DieBeside]) -> dict[str, Any]:
-    """``die`` of the first and ``references``, of machines with their dies; null and empty by the 22 nm tables."""
+def beside_to_json(beside: Sequence[ChipBeside]) -> dict[str, Any]:
+    """``die`` of the first, null by the 22 nm tables, and ``references``, of machines."""
     if not beside:
         return {"die": None, "references": []}
     first = beside[0]
     return {
-        "die": die_to_json(first.die),
+        "die": None if first.die is None else die_to_json(first.die),
         "references": [_machine_to_json(each, first.evaluation) for each in beside[1:]],
     }
 
 
-def _machine_to_json(machine: DieBeside, best: Evaluation) -> dict[str, Any]:
-    own = rate_of(machine.evaluation)
+def _machine_to_json(machine: ChipBeside, best: Evaluation) -> dict[str, Any]:
+    own, found = rate_of(machine.evaluation), machine.evaluation
     return {
         "name": machine.name,
-        "architecture": architecture_to_json(machine.evaluation.accelerator),
+        "architecture": architecture_to_json(found.accelerator),
         "throughput_samples_per_s": own,
+        SAME_SOFTWARE: None if machine.same_software is None else rate_of(machine.same_software),
+        "area_mm2": found.known("area_mm2"),
+        "tdp_w": found.known("tdp_w"),
         "ratio": rate_of(best) / own if own > 0.0 else None,
-        "die": die_to_json(machine.die),
+        "die": None if machine.die is None else die_to_json(machine.die),
     }
+
+
+SAME_SOFTWARE = "same_software_throughput_samples_per_s"
+"""Key of what a machine trains in a second under the software of the answer that it stands beside."""

@@ -107,7 +107,8 @@ def area_throughput_figure(trials: Sequence[Trial[Evaluation]], *, references: M
         marker={"color": [design.tdp_w for design in designs], "colorscale": SCALE, "size": 9, "opacity": 0.8,
                 "line": dict(RIM), "colorbar": {"title": "TDP, W", "thickness": 14}},
     )  # fmt: skip
-    shown = {name: other for name, other in references.items() if other.is_feasible}
+    is_shown = {name: other.is_feasible and other.known("area_mm2") is not None for name, other in references.items()}
+    shown = {name: other for name, other in references.items() if is_shown[name]}
     every = [*rates, *(other.throughput_samples_per_s for other in shown.values())]
     marks = [_mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR) for name, other in shown.items()]
     if designs:
@@ -271,7 +272,7 @@ def search_figures(
         closer = closer_figure(figures["area_throughput"], trials)
         figures |= {} if closer is None else {"front": closer}
     if best is not None and best.schedules:
-        figures["breakdown"] = breakdown_figure({"best design": best, **machines})
+        figures["breakdown"] = breakdown_figure({"best design": best, **machines}, needs_schedules=False)
     figures["history"] = history_figure(trials, goal=goal)
     if is_any:
         figures["parallel_coordinates"] = parallel_coordinates_figure(trials)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.certify.result import CertifyResult
-from phaze_opt.objective.bill import Bill
-from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import FASTEST, KNEE, LEAST, WITHIN, FrontChoice, FrontMember, choices_of
@@ -17,6 +15,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.answer import joined, range_to_json
 from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
 from phaze_opt.report.chip import arch_of, arch_option, chip_fields, chip_note, describe_chip
+from phaze_opt.report.die import SAME_SOFTWARE, ChipBeside, rate_of
 from phaze_opt.report.style import (
     BEST_COLOUR,
     MUTED_COLOUR,
@@ -109,20 +108,24 @@ class FrontMachine:
     name: str
     throughput_samples_per_s: float
     amounts: Mapping[FrontAxis, float]
+    same_software_samples_per_s: float | None = None
+    rate_words: str = ""
 
 
-def machines_beside(machines: Mapping[str, Evaluation], bills: Mapping[str, Bill]) -> tuple[FrontMachine, ...]:
+def machines_beside(machines: Iterable[ChipBeside]) -> tuple[FrontMachine, ...]:
     """The machines that can train; a device costs what its bill says."""
-    return tuple(
-        FrontMachine(
-            name,
-            each.throughput_samples_per_s,
-            {FrontAxis.AREA: each.area_mm2, FrontAxis.TDP: each.tdp_w}
-            | ({FrontAxis.COST: bills[name].device_usd} if name in bills else {}),
-        )
-        for name, each in machines.items()
-        if each.is_feasible
-    )
+    found = []
+    for each in machines:
+        known = {
+            FrontAxis.AREA: each.evaluation.known("area_mm2"),
+            FrontAxis.TDP: each.evaluation.known("tdp_w"),
+            FrontAxis.COST: None if each.bill is None else each.bill.device_usd,
+        }
+        amounts = {axis: amount for axis, amount in known.items() if amount is not None}
+        same = None if each.same_software is None else rate_of(each.same_software)
+        if each.evaluation.is_feasible:
+            found.append(FrontMachine(each.name, rate_of(each.evaluation), amounts, same, each.rate_words))
+    return tuple(found)
 
 
 def beside_sentences(
@@ -145,6 +148,7 @@ def machines_to_json(
             {
                 "name": machine.name,
                 "throughput_samples_per_s": machine.throughput_samples_per_s,
+                SAME_SOFTWARE: machine.same_software_samples_per_s,
                 **{KEYS[axis]: amount for axis, amount in machine.amounts.items()},
                 "times_speed": stands.times_speed,
                 "times_taken": {KEYS[axis]: ratio for axis, ratio in stands.times_taken.items()},
@@ -186,7 +190,9 @@ def _beside_sentence(front: Sequence[FrontMember], axes: Sequence[FrontAxis], ma
     if stands.times_taken:
         least = [f"{ratio:.2f} times its {UNITS[axis]}" for axis, ratio in stands.times_taken.items()]
         slower = f"at no less speed it takes as little as {' or '.join(least)}"
-    return f"Beside {machine.name} ({format_number(rate)} samples/s, {takes}; modelled alike): {spared}; {slower}."
+    said = machine.rate_words or f"{format_number(rate)} samples/s"
+    size = ", ".join(filter(None, (said, takes)))
+    return f"Beside {machine.name} ({size}): {spared}; {slower}."
 
 
 @dataclass(frozen=True, slots=True)

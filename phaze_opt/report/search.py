@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
-from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
@@ -18,7 +17,7 @@ from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
-from phaze_opt.report.die import DieBeside, area_table, limits_table, power_table
+from phaze_opt.report.die import ChipBeside, area_table, bills_in, dies_in, limits_table, power_table
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
@@ -283,8 +282,7 @@ def search_document(
     lead: Sequence[str] = (),
     details: Sequence[str] = (),
     later_s: Mapping[str, float] | None = None,
-    beside: Sequence[DieBeside] = (),
-    bills: Mapping[str, Bill] | None = None,
+    beside: Sequence[ChipBeside] = (),
 ) -> ReportDocument:
     """The page of a search: the answer, its pictures, then every table.
 
@@ -302,19 +300,18 @@ def search_document(
         lead: sentences at the top.
         details: what they rest on.
         later_s: what took how long after the search.
-        beside: the best design and the reference machines as dies.
-        bills: what the same cost, in the same order.
+        beside: the best design and the machines.
     """
     found = search_figures(result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best)
-    dies = {each.name: each.die for each in beside}
+    dies, bills = dies_in(beside), bills_in(beside)
     contents = search_contents(
         result, references=references, space_size=space_size, optimum=optimum, own=own, later_s=later_s
     )
     contents += [] if pipeline is None else heterogeneous_contents(pipeline)
     contents += [area_table(dies), power_table(dies), limits_table(dies)] if dies else []
-    contents += bill_tables(bills or {})
+    contents += bill_tables(bills)
     limits = "Nothing feasible was found." if result.best is None else limits_sentence(result.best)
-    figures = {**in_reading_order({**found, **amount_figures(dies, bills or {})}), **(extra_figures or {})}
+    figures = {**in_reading_order({**found, **amount_figures(dies, bills)}), **(extra_figures or {})}
     return ReportDocument(
         title,
         picture_sections(first, figures, contents, (*details, limits)),

@@ -84,10 +84,10 @@ def assert_presents_itself(result, *, num_rows, has_figure=True):
 
 def test_evaluate_is_the_command(tiny, capsys):
     job = {"model": "tiny", "devices": 16, "global_batch": 64, "tokens": 1e9, "grid": "wind"}
-    priced = po.evaluate(**job, arch="h100", baseline=["a100-80g", "tpu-v4"], top=3)
+    priced = po.evaluate(**job, arch="h100", baseline=["a100-80g", "phaze-tpu-v4"], top=3)
     assert capsys.readouterr() == ("", "")
     printed = run_json(
-        ["evaluate", *flags(job), "--arch", "h100", "--baseline", "a100-80g,tpu-v4", "--top", "3"], capsys
+        ["evaluate", *flags(job), "--arch", "h100", "--baseline", "a100-80g,phaze-tpu-v4", "--top", "3"], capsys
     )
     assert json.loads(json.dumps(priced.to_dict())) == printed
     assert priced.throughput_samples_per_s == printed["throughput_samples_per_s"]

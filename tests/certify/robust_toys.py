@@ -140,7 +140,7 @@ class PowerProver:
     def evaluate_reference(self, world: World, name: str) -> Worth:
         """A value that depends on the world."""
         self._count(f"{world.name}: {name}")
-        return _worth(float(self.values(world.settings).mean() * (0.5 if name == "tpu-v4" else 1.5)))
+        return _worth(float(self.values(world.settings).mean() * (0.5 if name == "phaze-tpu-v4" else 1.5)))
 
     def values(self, settings: Sequence[ConstantValue]) -> NDArray[np.float64]:
         """Of every point."""

@@ -81,7 +81,7 @@ def test_conclusions_follow_from_the_table(tmp_path: Path) -> None:
         assert conclusion.share == (regrets <= share).mean()
         assert conclusion.worst_world == int(regrets.argmax())
         assert conclusion.holds[0]
-    ratios = [c for c in result.conclusions if c.statement == "the nominal best design beats tpu-v4"]
+    ratios = [c for c in result.conclusions if c.statement == "the nominal best design beats phaze-tpu-v4"]
     assert ratios[0].found == pytest.approx(tuple(table[:, nominal] / (0.5 * table.mean(axis=1))))
 
 
@@ -283,4 +283,7 @@ def test_every_good_design_says_why(tmp_path: Path) -> None:
     assert by_role("nominal rank 1").index == result.optima[0].index
     for world, optimum in zip(result.worlds[1:], result.optima[1:], strict=True):
         assert by_role(f"best in {world.name}").index == optimum.index
-    assert [design.name for design in result.designs if "reference" in design.roles] == ["tpu-v4", "tpu-v4-published"]
+    assert [design.name for design in result.designs if "reference" in design.roles] == [
+        "phaze-tpu-v4",
+        "modelled tpu-v4",
+    ]

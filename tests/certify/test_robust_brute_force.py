@@ -156,9 +156,9 @@ def test_references_are_at_their_best_micro_batch_whatever_the_budget() -> None:
     world = build_worlds(problem, find_assumptions(problem), num_samples=0, seed=0)[1]
     posed = problem_under(problem, world.settings)
     objective = Objective(replace(posed.scenario, max_tdp_w=None), constants=posed.constants)
-    chip = load_architecture("tpu-v4", constants=posed.constants)
+    chip = load_architecture("phaze-tpu-v4", constants=posed.constants)
     rates = [objective.evaluate_accelerator(chip, batch).throughput_samples_per_s for batch in (1, 2)]
-    assert prover.evaluate_reference(world, "tpu-v4").value == max(rates)
+    assert prover.evaluate_reference(world, "phaze-tpu-v4").value == max(rates)
 
 
 @pytest.mark.slow

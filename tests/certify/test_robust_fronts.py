@@ -56,7 +56,7 @@ def _over(proved: tuple[CertifyProblem, Path]) -> OverWorlds:
     """The front beside a machine; all dies stand for those of the nominal front."""
     problem, directory = proved
     points = problem.space.points_at(np.arange(problem.space.size))[::-1]
-    return front_beside(problem, ONE, read_front(directory), nominal=points, machines=("tpu-v4",))
+    return front_beside(problem, ONE, read_front(directory), nominal=points, machines=("phaze-tpu-v4",))
 
 
 def test_an_answer_says_in_which_worlds_dies_of_the_nominal_front_cannot_be_built(proved, over):
@@ -97,14 +97,14 @@ def test_machines_and_designs_over_worlds_are_what_each_world_says(proved, over)
     takes = []
     for at in over.counted:
         posed = problem_in(problem, worlds[at])
-        chip = table_of(load_architecture("tpu-v4", constants=posed.constants))
+        chip = table_of(load_architecture("phaze-tpu-v4", constants=posed.constants))
         power_w = chip_power_w(chip, posed.scenario.cluster.network, posed.constants)
         usd = device_usd(chip, posed.scenario, posed.constants)
         takes.append((chip_area_mm2(chip, posed.constants)[0], power_w[0], usd[0]))
     assert {at for at, share in enumerate(machine.shares) if share} == set(over.counted)
     for at in (*over.counted[:2], over.counted[-1]):
         posed = problem_in(problem, worlds[at])
-        found = evaluate_machines(posed.scenario, (1,), ["tpu-v4"], constants=posed.constants)["tpu-v4"]
+        found = evaluate_machines(posed.scenario, (1,), ["phaze-tpu-v4"], constants=posed.constants)["phaze-tpu-v4"]
         assert machine.shares[at] * front.worlds[at].value == pytest.approx(found.throughput_samples_per_s, rel=SAME)
     assert tuple(machine.takes.values()) == pytest.approx(tuple(np.max(takes, axis=0)), rel=SAME)
     data, counted = over_worlds_to_json(over), list(over.counted)
@@ -119,7 +119,7 @@ def test_machines_and_designs_over_worlds_are_what_each_world_says(proved, over)
     assert list(figures) == ["front_over_worlds", "front_over_worlds_tdp", "front_over_worlds_cost"]
     figure = figures["front_over_worlds"]
     names = {name for note in figure.layout.annotations for name in note.text.split(", ")}
-    assert {"safest", "knee", "smallest", "tpu-v4"} <= names
+    assert {"safest", "knee", "smallest", "phaze-tpu-v4"} <= names
     lines = [dict(zip(of.x[::3], zip(of.y[::3], of.y[1::3], strict=True), strict=True)) for of in figure.data[:2]]
     stated = (data["designs"], data["baselines"])
     assert lines == [{each["area_mm2"]: (each["share"], max(each["shares"])) for each in of} for of in stated]

@@ -70,7 +70,7 @@ def test_designs_rise_in_regret_and_references_come_last(result: RobustResult) -
     in_space = sorted(d.worst_regret for d in result.designs if d.point is not None)[:8]
     shown = [float(row[2].removesuffix(" %")) for row in table.rows]
     assert shown[: len(in_space)] == pytest.approx([100 * regret for regret in in_space], rel=0.05)
-    assert {row[0] for row in table.rows[-2:]} == {"tpu-v4", "tpu-v4-published"}
+    assert {row[0] for row in table.rows[-2:]} == {"phaze-tpu-v4", "modelled tpu-v4"}
     named = {name for row in table.rows for name in re.findall(r"corner \d+", f"{row[0]} {row[5]}")}
     assert named == set(re.findall(r"; (corner \d+): ", table.note))
     (best,) = table.emphasised

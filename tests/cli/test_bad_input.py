@@ -5,7 +5,7 @@ from command_runs import refused, run, run_json
 EVALUATE = ["evaluate", "--devices", "8", "--global-batch", "16"]
 SEARCH = ["search", "--devices", "8", "--global-batch", "16", "--no-tracking"]
 TINY = ["--model", "tiny"]
-TPU = ["--arch", "tpu-v4"]
+TPU = ["--arch", "phaze-tpu-v4"]
 
 
 def test_unwritable_outputs(tmp_path, capsys):

@@ -22,7 +22,7 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_name
 from phaze_opt.record.suggestions import known_as, parse_word
 
-JOB = "--model tiny --arch tpu-v4 --devices 8 --no-range --top 3"
+JOB = "--model tiny --arch phaze-tpu-v4 --devices 8 --no-range --top 3"
 LONG = "--global-batch 16 --tensor-parallel 1,2 --pipeline 1 --data 4,8 --context-parallel 1 --micro-batch 1,2"
 SHORT = "--gbs 16 --tp 1,2 --pp 1 --dp 4,8 --cp 1 --mbs 1,2"
 
@@ -48,7 +48,7 @@ def test_short_names_are_keywords_of_python():
 def test_names_are_known_in_any_case():
     assert load_any_model("BERT-Large").name == "bert-large"
     assert load_network("Two-Level", num_devices=8).name == "two-level"
-    assert load_architecture("TPU-V4").name == load_architecture("tpu-v4").name
+    assert load_architecture("TPU-V4").name == load_architecture("tpu-v4-published").name == "tpu-v4"
     assert load_architecture("H100") == load_architecture("h100")
     assert plugin_name(PluginGroup.STRATEGIES, "TPE") == "tpe"
     assert type(load_plugin(PluginGroup.STRATEGIES, "Random")) is type(load_plugin(PluginGroup.STRATEGIES, "random"))

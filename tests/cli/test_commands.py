@@ -70,14 +70,14 @@ def test_calibrated_operators_are_slower_on_the_same_design(capsys):
 
 def test_evaluate_for_people(capsys):
     few = ["--tensor-parallel", "1", "--micro-batch", "1", "--zero", "1"]
-    out = printed(["evaluate", *TASK, "--arch", "tpu-v4", *few, "--details"], capsys)
-    for word in ("Plans of tiny", "samples/s", "tpu-v4", "Range "):
+    out = printed(["evaluate", *TASK, "--arch", "phaze-tpu-v4", *few, "--details"], capsys)
+    for word in ("Plans of tiny", "samples/s", "phaze-tpu-v4", "Range "):
         assert word in out
     out = printed(
         [*EVALUATE, "--as", "phaze", "--tensor-parallel", "1", "--micro-batch", "1", "--sensitivity", "--details"],
         capsys,
     )
-    for word in ("samples/s", "tpu-v4", "sequence", "glb.bytes_per_cycle", "Range "):
+    for word in ("samples/s", "phaze-tpu-v4", "sequence", "glb.bytes_per_cycle", "Range "):
         assert word in out
 
 
@@ -87,7 +87,7 @@ def test_catalogues(capsys):
     assert models["llama-2-7b"]["parameters"] == 6738415616
     assert {"name", "parameters", "layers", "hidden", "source"} <= models["tiny"].keys()
     architectures = {row["name"] for row in run_json(["architectures"], capsys)}
-    assert architectures >= {"tpu-v4", "tpu-v4-published", "nvdla-like", "a100-80g", "h100", "mi210", "tpu-v6e"}
+    assert architectures >= {"phaze-tpu-v4", "tpu-v4", "nvdla-like", "a100-80g", "h100", "mi210", "tpu-v6e"}
     strategies = {row["name"] for row in run_json(["strategies"], capsys)}
     assert strategies >= {"random", "tpe", "cma-es", "gp", "nsga2", "qmc", "grid"}
     dies = run_json(["space"], capsys)

@@ -69,7 +69,7 @@ def test_search_and_certify_say_what_the_best_costs(tmp_path, capsys):
     words = f"search {SHAPE} {ONE_PLAN} {records} --strategy random --trials 2 --objective throughput_per_usd"
     line = run_json(words.split(), capsys)
     assert line["best"]["throughput_per_usd"] == pytest.approx(line["cost"]["throughput_per_usd"], rel=1e-12)
-    assert set(line["cost_references"]) == {"tpu-v4", "tpu-v4-published"}
+    assert set(line["cost_references"]) == {"phaze-tpu-v4", "tpu-v4"}
     proof = f"certify {SHAPE} {ONE_PLAN} {records}"
     proved = run_json(proof.split(), capsys)
     assert proved["cost"]["capex_usd"] == pytest.approx(8 * proved["cost"]["device_usd"])
@@ -79,7 +79,7 @@ def test_search_and_certify_say_what_the_best_costs(tmp_path, capsys):
 
 
 def test_where_costs_are_not_known_a_sentence_says_so(capsys):
-    published = f"evaluate {SHAPE} --as phaze --arch tpu-v4"
+    published = f"evaluate {SHAPE} --as phaze --arch phaze-tpu-v4"
     for more in ("--details", "--tokens 1e12"):
         text = unwrapped(printed([*published.split(), *more.split()], capsys))
         assert "What the chip costs is not known: the 22 nm tables" in text

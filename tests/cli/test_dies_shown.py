@@ -41,7 +41,7 @@ def test_a_proof_on_the_terms_of_a_machine_has_certificates_a_table_and_a_page(t
         assert each["ratio"] == pytest.approx(claim.throughput_samples_per_s / equal["throughput_samples_per_s"])
     memories = equal["found"][2]["architecture"]
     assert (memories["hbm_stacks"], memories["glb_mb"]) == (2, 8)
-    assert {each["name"] for each in line["references"]} == {"tpu-v4", "tpu-v4-published"}
+    assert {each["name"] for each in line["references"]} == {"phaze-tpu-v4", "tpu-v4"}
     assert sum(line["die"]["areas_mm2"].values()) == pytest.approx(line["best"]["area_mm2"], rel=1e-9)
     text = page.read_text(encoding="utf-8")
     assert "Edge, package and limits" in text
@@ -53,12 +53,12 @@ def test_a_proof_on_the_terms_of_a_machine_has_certificates_a_table_and_a_page(t
 
 
 def test_terms_are_of_dies(tmp_path, capsys):
-    words = f"certify {TINY.replace('die', 'phaze')} --work-dir {tmp_path} --no-tracking --equal-to tpu-v4"
+    words = f"certify {TINY.replace('die', 'phaze')} --work-dir {tmp_path} --no-tracking --equal-to phaze-tpu-v4"
     refused(words.split(), capsys, "--equal-to", "leave out --silicon phaze")
 
 
 def test_evaluate_shows_the_die_and_of_every_baseline_its_memories(capsys):
-    words = f"evaluate {TINY} --arch {CHIP} --top 1 --baseline tpu-v4-published,tpu-v4".split()
+    words = f"evaluate {TINY} --arch {CHIP} --top 1 --baseline tpu-v4,phaze-tpu-v4".split()
     line = run_json(words, capsys)
     assert line["die"]["area_mm2"] == pytest.approx(line["area_mm2"], rel=1e-12)
     # A machine that exists keeps its published area; a preset that is a design is a die.
@@ -83,10 +83,12 @@ def test_search_shows_the_die_beside_the_references(tmp_path, space, capsys):
 
 
 def test_architectures_say_by_which_silicon_areas_are(capsys):
-    by_tables, by_dies = (run_json(["architectures", "tpu-v4", "--silicon", word], capsys) for word in ("phaze", "die"))
+    show = ["architectures", "phaze-tpu-v4", "--silicon"]
+    by_tables, by_dies = (run_json([*show, word], capsys) for word in ("phaze", "die"))
     assert (by_tables[0]["silicon"], by_dies[0]["silicon"]) == ("at 22 nm", "as a die with HBM2E")
     assert by_dies[0]["area_mm2"] > 1.5 * by_tables[0]["area_mm2"]
-    assert "523 mm2 as a die with HBM2E" in unwrapped(printed(["architectures", "tpu-v4", "--silicon", "die"], capsys))
+    assert run_json(["architectures", "tpu-v4", "--silicon", "phaze"], capsys) == by_tables
+    assert "523 mm2 as a die with HBM2E" in unwrapped(printed([*show, "die"], capsys))
 
 
 def test_a_chip_without_memory_is_told_both_ways_to_state_it(capsys):

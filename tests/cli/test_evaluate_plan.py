@@ -37,7 +37,7 @@ def test_free_degrees_are_searched_and_sorted(capsys):
     assert narrowed["plans"][0]["pipeline"] == 2
 
 
-@pytest.mark.parametrize("machine", [["--arch", "h100"], ["--arch", "tpu-v4"]])
+@pytest.mark.parametrize("machine", [["--arch", "h100"], ["--arch", "phaze-tpu-v4"]])
 def test_stages_by_hand_are_the_only_ones(machine, capsys):
     """Of a real machine and of a design; Megatron-LM's layout says the same cut."""
     job = [*BERT, *machine, "--devices", "16", "--tensor-parallel", "1", "--micro-batch", "2", "--zero", "1"]
@@ -85,7 +85,7 @@ def test_own_constants_reach_the_network_too(tmp_path, capsys):
 
 def test_a_designed_chip_takes_plans_too(capsys):
     """Its layers take the makespans of their schedules; without parallelism that is the whole step."""
-    chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "1", "--global-batch", "8"]
+    chip = ["evaluate", "--model", "bert-large", "--arch", "phaze-tpu-v4", "--devices", "1", "--global-batch", "8"]
     plain = ["--software", "ideal", "--pipeline", "1", "--micro-batch", "8", "--recompute", "never"]
     plan = run_json([*chip, *plain], capsys)["plans"][0]
     placed = ["--plans", "phaze", "--micro-batch", "8", "--recompute", "never", "--tensor-parallel", "1"]
@@ -207,7 +207,7 @@ def test_what_does_not_fit_ends_with_code_3(capsys):
 
 
 def test_designed_chips_take_plans_with_calibrated_operators(capsys):
-    chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "4", "--global-batch", "32"]
+    chip = ["evaluate", "--model", "bert-large", "--arch", "phaze-tpu-v4", "--devices", "4", "--global-batch", "32"]
     plan = [*chip, "--pipeline", "1", "--tensor-parallel", "1", "--micro-batch", "8", "--recompute", "never"]
     ideal, calibrated = (
         run_json([*plan, "--estimator", name], capsys)["plans"][0]["iteration_time_s"]
@@ -227,7 +227,7 @@ NOTED = (
     "--arch a100-80g",
     "--arch a100-80g --software llm-foundry",
     "--arch mi300x",
-    "--arch tpu-v4 --pipeline 1",
+    "--arch phaze-tpu-v4 --pipeline 1",
 )
 """Software chosen or named, its ZeRO stage and gradients as measured or as asked, a network known, assumed or given."""
 
@@ -339,7 +339,7 @@ def test_every_degree_that_nobody_names_is_searched(capsys):
 
 def test_placements_say_that_nobody_named_the_micro_batch_and_which_is_the_fastest(capsys):
     """Two micro-batches of 8 cannot fill 8 devices that hold a stage each; 64 replicas have no better one than 8."""
-    chip = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--tensor-parallel", "1", "--as", "phaze"]
+    chip = ["evaluate", "--model", "bert-large", "--arch", "phaze-tpu-v4", "--tensor-parallel", "1", "--as", "phaze"]
     few = [*chip, "--devices", "8", "--global-batch", "16", "--no-range"]
     unsaid = run_json(few, capsys)
     rates = {each: run_json([*few, "--micro-batch", each], capsys) for each in ("1", "2", "4", "8")}
@@ -400,7 +400,7 @@ def test_a_stated_load_of_experts_is_priced(capsys):
     [
         (["--expert-imbalance", "0.5"], "--expert-imbalance: expert_imbalance = 0.5 must be from 1"),
         (["--expert-capacity", "1", "--model", "gpt2-xl"], "--expert-capacity: is for models with experts"),
-        (["--expert-capacity", "1", "--arch", "tpu-v4"], "--expert-capacity: is for machines that exist"),
+        (["--expert-capacity", "1", "--arch", "phaze-tpu-v4"], "--expert-capacity: is for machines that exist"),
         (["--expert-capacity", "1", "--as", "phaze"], "--expert-capacity: is of full plans"),
     ],
 )

@@ -79,9 +79,9 @@ def test_a_result_shows_hostile_names_as_plain_text(command, folder, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["evaluate", "--model", HOSTILE, "--arch", "tpu-v4", *WORK],
+        ["evaluate", "--model", HOSTILE, "--arch", "phaze-tpu-v4", *WORK],
         ["evaluate", "--model", "tiny", "--arch", HOSTILE, *WORK],
-        ["evaluate", "--model", "tiny", "--arch", "tpu-v4", "--network", HOSTILE, *WORK],
+        ["evaluate", "--model", "tiny", "--arch", "phaze-tpu-v4", "--network", HOSTILE, *WORK],
         ["search", "--model", "tiny", *WORK, "--no-tracking", "--strategy", HOSTILE],
         ["search", "--model", "tiny", *WORK, "--tracking-uri", HOSTILE],
         ["certify", "--check", HOSTILE],

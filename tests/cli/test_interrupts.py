@@ -12,8 +12,8 @@ from phaze_opt.cli.main import COMMANDS
 
 DATA = Path(__file__).parents[2] / "phaze_opt" / "validation" / "data"
 PLANS = (
-    "evaluate --model gpt3-175b --arch tpu-v4 --devices 1024 --global-batch 1536 --pipeline 1,2,4,8,16 --zero 0,1,2,3 "
-    "--interleave 1,2,3,4,6 --micro-batch 1,2,3,4,6,8,12,16 --context-parallel 1,2,4,8"
+    "evaluate --model gpt3-175b --arch phaze-tpu-v4 --devices 1024 --global-batch 1536 --pipeline 1,2,4,8,16 "
+    "--zero 0,1,2,3 --interleave 1,2,3,4,6 --micro-batch 1,2,3,4,6,8,12,16 --context-parallel 1,2,4,8"
 )
 """Takes ten seconds, of which the tests wait for two at most."""
 SEARCH = "search --model tiny --devices 8 --global-batch 16 --tensor-parallel 1,2 --no-range --no-tracking"

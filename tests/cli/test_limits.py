@@ -73,7 +73,7 @@ def test_a_directory_that_may_not_be_written_is_one_sentence(command, tmp_path):
 
 
 def test_nothing_is_written_by_a_command_that_keeps_nothing(tmp_path):
-    evaluate = ["evaluate", *WORK, "--arch", "tpu-v4"]
+    evaluate = ["evaluate", *WORK, "--arch", "phaze-tpu-v4"]
     ((code, out, err),) = run_limited([evaluate], tmp_path, limit=resource.RLIMIT_FSIZE)
     assert code == 0, err
     assert json.loads(out)["status"] == "feasible"

@@ -67,7 +67,7 @@ def test_sizes_that_nobody_measured_are_named_with_better_ones(sizes, software, 
 def test_a_type_that_is_read_by_its_class_and_sparse_attention_are_said(tmp_path, capsys):
     config = RECORDED["deepseek-v2-lite"]["config"] | {"model_type": "kimi_v9", "index_topk": 2048}
     config = config | {"architectures": ["DeepseekV2ForCausalLM"], "num_hidden_layers": 3}
-    said = notes(saved(tmp_path / "m", config), capsys, "--sequence-length", "512", arch="tpu-v4")["model"]
+    said = notes(saved(tmp_path / "m", config), capsys, "--sequence-length", "512", arch="phaze-tpu-v4")["model"]
     assert "'kimi_v9' is read as deepseek_v2" in said
     assert "sparse (index_topk 2,048) and is priced as dense" in said
 
@@ -95,7 +95,7 @@ def test_selectors_without_a_gradient_are_named(chooses, tmp_path, capsys):
     """A product that only says where: its weight reaches the loss by no values. One that is added is priced."""
     file = tmp_path / "m.json"
     file.write_text(selecting(chooses=chooses))
-    said = notes(file, capsys, arch="tpu-v4").get("model", "")
+    said = notes(file, capsys, arch="phaze-tpu-v4").get("model", "")
     assert ("'layer.indexer.weight'" in said) is chooses
 
 
@@ -103,7 +103,7 @@ def test_selectors_without_a_gradient_are_named(chooses, tmp_path, capsys):
 def test_a_folder_with_a_config_is_a_model_in_every_command(given, tmp_path, capsys):
     folder = saved(tmp_path / "mine", SIZES | {"model_type": "llama"})
     model = given.format(folder)
-    shown = run_json(["graph", "show", model, "--arch", "tpu-v4", "--sequence-length", "512"], capsys)
+    shown = run_json(["graph", "show", model, "--arch", "phaze-tpu-v4", "--sequence-length", "512"], capsys)
     assert shown["priced_as"]["model"] == "mine"
     words = ["evaluate", "--model", model, "--arch", "h100", *JOB, "--global-batch", "8"]
     assert run_json(words, capsys)["priced_as"][0]["model"] == "mine"

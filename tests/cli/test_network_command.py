@@ -63,7 +63,17 @@ def test_the_file_of_a_chunked_design_is_crossed_in_chunks_everywhere(tmp_path, 
     again = run_json([*OPTIMISE, "--network", str(path), "--tensor-parallel", "16"], capsys)
     assert again["chunking"] == "themis"
     assert again["given"]["seconds"] == pytest.approx(designed["best"]["seconds"], rel=1e-6)
-    evaluate = ["evaluate", "--model", "bert-large", "--arch", "tpu-v4", "--devices", "64", "--global-batch", "512"]
+    evaluate = [
+        "evaluate",
+        "--model",
+        "bert-large",
+        "--arch",
+        "phaze-tpu-v4",
+        "--devices",
+        "64",
+        "--global-batch",
+        "512",
+    ]
     evaluate += ["--tensor-parallel", "16", "--micro-batch", "8", "--no-range"]
     plain = tmp_path / "plain.toml"
     plain.write_text(path.read_text().replace('chunking = "themis"\n', ""))

@@ -4,6 +4,7 @@ from itertools import islice
 
 import pytest
 from command_runs import printed, refused, run_json
+from sample_files import space_text
 
 from phaze_opt.cli import price_job
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
@@ -21,18 +22,19 @@ from phaze_opt.workload.plan import ParallelPlan
 RANGED = ["evaluate", "--model", "bert-large", "--devices", "16", "--global-batch", "64", "--sequence-length", "512"]
 JOB = [*RANGED, "--no-range"]
 FEW = ["--tensor-parallel", "1,2", "--micro-batch", "2,4"]
+FRONT = ["--objective", "throughput,tdp,area,cost"]
 NUMBERS = ("status", "iteration_time_s", "throughput_samples_per_s", "mfu", "area_mm2", "tdp_w", "placement", "setting")
 SHOWN = (
     ["--no-range", "--top", "40", "--baseline", "mi300x"],
-    ["--no-range", "--baseline", "a100-80g,tpu-v4", "--top", "1"],
+    ["--no-range", "--baseline", "a100-80g,phaze-tpu-v4", "--top", "1"],
 )
 """Options that show more or less."""
 ARCHITECTURES = {
     "real": ["--arch", "h100", *FEW],
     "real, never measured": ["--arch", "mi300x", *FEW],
-    "design": ["--arch", "tpu-v4", "--micro-batch", "4", "--tensor-parallel", "1,2"],
-    "design with a plan": ["--arch", "tpu-v4", "--zero", "1", "--micro-batch", "2", "--tensor-parallel", "2"],
-    "design as published": ["--arch", "tpu-v4", "--as", "phaze"],
+    "design": ["--arch", "phaze-tpu-v4", "--micro-batch", "4", "--tensor-parallel", "1,2"],
+    "design with a plan": ["--arch", "phaze-tpu-v4", "--zero", "1", "--micro-batch", "2", "--tensor-parallel", "2"],
+    "design as published": ["--arch", "phaze-tpu-v4", "--as", "phaze"],
 }
 
 
@@ -51,7 +53,18 @@ def test_varying_assumptions_changes_no_number(capsys, monkeypatch) -> None:
     """A few of them: the table of all is another test's."""
     monkeypatch.setattr(price_job, "analyse_sensitivity", lambda case: islice(analyse_sensitivity(case), 5))
     few = ["--tensor-parallel", "1", "--micro-batch", "1", "--zero", "0", "--interleave", "1", "--recompute", "never"]
-    alone = ["evaluate", "--model", "tiny", "--devices", "2", "--global-batch", "4", "--arch", "tpu-v4", "--no-range"]
+    alone = [
+        "evaluate",
+        "--model",
+        "tiny",
+        "--devices",
+        "2",
+        "--global-batch",
+        "4",
+        "--arch",
+        "phaze-tpu-v4",
+        "--no-range",
+    ]
     job = [*alone, *few]
     plain, varied = run_json(job, capsys), run_json([*job, "--sensitivity"], capsys)
     assert len(varied.pop("sensitivity")) == 5
@@ -59,7 +72,7 @@ def test_varying_assumptions_changes_no_number(capsys, monkeypatch) -> None:
     assert varied == plain
 
 
-@pytest.mark.parametrize("arch", ["h100", "tpu-v4"])
+@pytest.mark.parametrize("arch", ["h100", "phaze-tpu-v4"])
 def test_tables_say_what_the_line_says(arch, capsys) -> None:
     job = [*JOB, "--arch", arch, "--tensor-parallel", "1", "--micro-batch", "4"]
     answer = run_json(job, capsys)
@@ -91,7 +104,7 @@ def test_a_real_machine_has_one_number_in_every_spelling(capsys) -> None:
     assert alone["iteration_time_s"] == pytest.approx(plain["iteration_time_s"], rel=1e-12)
 
 
-@pytest.mark.parametrize("name", ["h100", "a100-80g", "v100", "mi210", "mi300x", "tpu-v4-published", "tpu-v5p"])
+@pytest.mark.parametrize("name", ["h100", "a100-80g", "v100", "mi210", "mi300x", "tpu-v4", "tpu-v5p"])
 def test_a_real_machine_shows_its_own_die_and_watts(name, capsys) -> None:
     device = load_device(name)
     job = [*JOB, *FEW, "--arch", name]
@@ -108,7 +121,7 @@ def test_a_real_machine_shows_its_own_die_and_watts(name, capsys) -> None:
 def test_published_figures_are_those_of_data_sheets() -> None:
     published = {
         "h100": (814.0, 700.0), "a100-80g": (826.0, 400.0), "v100": (815.0, 300.0), "mi210": (724.0, 300.0),
-        "mi300x": (0.0, 750.0), "tpu-v4-published": (600.0, 192.0), "tpu-v5e": (0.0, 0.0),
+        "mi300x": (0.0, 750.0), "tpu-v4": (600.0, 192.0), "tpu-v5e": (0.0, 0.0),
     }  # fmt: skip
     assert {name: (load_device(name).die_mm2, load_device(name).tdp_w) for name in published} == published
     assert set(published) <= set(list_devices())
@@ -142,7 +155,7 @@ def test_the_published_form_is_asked_for_by_name(capsys) -> None:
     assert (as_designed["plans"], as_designed["setting"]["is_real"]) == ([], False)
     text = " ".join(printed([*JOB, "--arch", "h100", "--as", "phaze"], capsys).split())
     assert "here it is priced as if designed" in text
-    design = [*JOB, "--arch", "tpu-v4"]
+    design = [*JOB, "--arch", "phaze-tpu-v4"]
     spelled = [*design, "--plans", "phaze", "--estimator", "analytic", "--silicon", "phaze"]
     assert run_json([*design, "--as", "phaze"], capsys) == run_json(spelled, capsys)
     assert run_json([*design, "--plans", "phaze"], capsys)["setting"]["estimator"] == "calibrated"
@@ -152,7 +165,7 @@ def test_the_published_form_is_asked_for_by_name(capsys) -> None:
 
 
 def test_software_is_never_silently_ideal(capsys) -> None:
-    for arch, software in (("mi300x", "megatron-core"), ("gaudi3", "maxtext"), ("tpu-v4", "maxtext")):
+    for arch, software in (("mi300x", "megatron-core"), ("gaudi3", "maxtext"), ("phaze-tpu-v4", "maxtext")):
         answer = run_json([*JOB, *FEW, "--arch", arch], capsys)
         assert answer["setting"]["software"] == software
         notes = {note["key"]: note["sentence"] for note in answer["notes"]}
@@ -160,27 +173,66 @@ def test_software_is_never_silently_ideal(capsys) -> None:
         assert f"{software} was not measured on {answer['setting']['machine']}" in notes["measured_elsewhere"]
         # An error that was measured elsewhere is said to be of there; of a machine that exists, of sources kept out.
         is_design = answer["setting"]["spread"] is None
-        assert is_design == (arch == "tpu-v4")
+        assert is_design == (arch == "phaze-tpu-v4")
         assert notes["error"].startswith(f"the mean errors of {software} on " if is_design else "steps of ")
     ideal = run_json([*JOB, *FEW, "--arch", "mi300x", "--software", "ideal"], capsys)
     assert (ideal["setting"]["software"], ideal["setting"]["error_share"]) == ("ideal", None)
     assert {plan["is_within_error"] for plan in ideal["plans"]} == {None}
 
 
-def test_baselines_are_the_same_job_under_one_software(capsys) -> None:
+def test_baselines_are_the_same_job_each_under_its_own_software(capsys) -> None:
     job = [*JOB, *FEW]
-    answer = run_json([*job, "--arch", "h100", "--baseline", "mi300x, a100-80g,tpu-v4"], capsys)
-    assert [each["setting"]["machine"] for each in answer["baselines"]] == ["mi300x", "a100-80g", "tpu-v4"]
-    for each in answer["baselines"]:
+    answer = run_json([*job, "--arch", "h100", "--baseline", "mi300x, tpu-v4,phaze-tpu-v4"], capsys)
+    assert [each["name"] for each in answer["baselines"]] == ["mi300x", "tpu-v4", "phaze-tpu-v4"]
+    for each, software in zip(answer["baselines"], ("megatron-core", "maxtext-unfused", "maxtext"), strict=True):
         name = each["setting"]["machine"]
-        alone = run_json([*job, "--arch", name, "--software", "megatron-core"], capsys)
-        assert each["setting"]["software"] == "megatron-core"
+        alone, same = (
+            run_json([*job, "--arch", name, *more], capsys) for more in ([], ["--software", "megatron-core"])
+        )
+        assert (each["name"], each["setting"]["software"]) == (name, software)
         assert each["iteration_time_s"] == alone["iteration_time_s"]
         assert each["throughput_ratio"] == pytest.approx(answer["iteration_time_s"] / alone["iteration_time_s"])
         assert each["plans"] == alone["plans"][:1]
+        assert each["same_software_throughput_samples_per_s"] == same["throughput_samples_per_s"]
     text = printed([*job, "--arch", "h100", "--baseline", "mi300x"], capsys)
     row = next(line for line in text.splitlines() if line.startswith("mi300x"))
     assert ["n/p", "750"] in [row.split()[place : place + 2] for place in range(len(row.split()))]
+
+
+@pytest.mark.parametrize("name", ["h100", "tpu-v4"])
+def test_a_machine_has_one_speed_area_power_and_price_beside_whatever_it_stands(name, tmp_path, capsys) -> None:
+    (tmp_path / "space.toml").write_text(space_text(min_area_fraction=0.0, num_tc=[1, 2], tc_width=[64], tc_depth=[64]))
+    job = ["--model", "bert-large", "--devices", "16", "--global-batch", "64", "--no-range"]
+    posed = [*job, "--space", tmp_path / "space.toml", "--work-dir", tmp_path, "--no-tracking", "--baseline", name]
+    alone = run_json(["evaluate", *job, "--arch", name], capsys)
+    own = [alone[key] for key in ("throughput_samples_per_s", "area_mm2", "tdp_w")] + [alone["cost"]["device_usd"]]
+    device = load_device(name)
+    assert own[1:3] == [device.die_mm2, device.tdp_w]
+    same = run_json(["evaluate", *job, "--arch", name, "--software", "maxtext"], capsys)["throughput_samples_per_s"]
+    assert same != own[0]
+    found = {}
+    for command in (["search", *posed, "--trials", "2"], ["certify", *posed], ["certify", *posed, *FRONT]):
+        line = run_json(command, capsys)
+        entry, usd = line["references"][0], line["cost_references"][name]["device_usd"]
+        found[" ".join(map(str, (command[0], *command[-1:])))] = entry | {"usd": usd}
+    found["front"] = line["baselines"][0] | {"usd": line["baselines"][0]["cost_usd"]}
+    design = "num_tc=4,num_vc=8,tc_width=128,tc_depth=128,glb_mb=32,hbm_gb=32"
+    (entry,) = run_json(["evaluate", *job, "--arch", design, "--baseline", name], capsys)["baselines"]
+    found["evaluate"] = entry | {"usd": entry["cost"]["device_usd"]}
+    keys = ("throughput_samples_per_s", "area_mm2", "tdp_w", "usd")
+    assert {where: [each[key] for key in keys] for where, each in found.items()} == dict.fromkeys(found, own)
+    rates = {each["same_software_throughput_samples_per_s"] for each in found.values()}
+    assert (rates, {each["name"] for each in found.values()}) == ({same}, {name})
+
+
+def test_phazes_tables_and_form_take_its_own_name_of_its_reference(capsys) -> None:
+    for more in (["--as", "phaze"], ["--silicon", "phaze"]):
+        lines = [run_json([*JOB, *FEW[:2], "--arch", name, *more], capsys) for name in ("tpu-v4", "phaze-tpu-v4")]
+        assert lines[0] == lines[1]
+        assert lines[0]["architecture"]["name"] == "phaze-tpu-v4"
+    built = [run_json([*JOB, *FEW, "--arch", name], capsys) for name in ("tpu-v4", "tpu-v4-published", "TPUv4")]
+    assert [each["setting"]["software"] for each in built] == 3 * ["maxtext-unfused"]
+    assert built[0] == built[1] == built[2]
 
 
 def test_designs_inline_are_baselines_beside_machines(capsys) -> None:
@@ -197,7 +249,7 @@ def test_designs_inline_are_baselines_beside_machines(capsys) -> None:
 def test_a_baseline_beside_a_placement_has_its_assumptions(capsys) -> None:
     """The published form too: a machine that exists is priced as if designed, a design as if asked for alone."""
     job = [*JOB, "--as", "phaze", "--micro-batch", "2"]
-    answer = run_json([*job, "--arch", "tpu-v4", "--baseline", "h100,nvdla-like"], capsys)
+    answer = run_json([*job, "--arch", "phaze-tpu-v4", "--baseline", "h100,nvdla-like"], capsys)
     for name, baseline in zip(("h100", "nvdla-like"), answer["baselines"], strict=True):
         assert (baseline["setting"]["software"], baseline["setting"]["is_real"]) == ("ideal", False)
         alone = run_json([*job, "--arch", name], capsys)
@@ -275,14 +327,14 @@ def test_full_plans_of_a_design_are_those_of_searches(model, capsys) -> None:
     devices, batch = 16, 16
     job = f"evaluate --model {model} --devices {devices} --global-batch {batch} --tensor-parallel 2 --no-range".split()
     code = 0 if model == "tiny" else 3
-    answer = run_json([*job, "--arch", "tpu-v4", "--micro-batch", "1"], capsys, code=code)
+    answer = run_json([*job, "--arch", "phaze-tpu-v4", "--micro-batch", "1"], capsys, code=code)
     options = ScenarioOptions(devices=devices, global_batch=batch, tensor_parallel=(2,))
     network = load_network("two-level", num_devices=devices)
     scenario = build_scenario(
         options, (load_model(model),), network=network, common=CommonMean.ARITHMETIC, micro_batches=(1,)
     )
     objective = Objective(scenario)
-    found = objective.plan(load_architecture("tpu-v4", constants=objective.constants))
+    found = objective.plan(load_architecture("phaze-tpu-v4", constants=objective.constants))
     assert (found is None) == (answer["status"] == "out_of_memory")
     if found is not None:
         assert answer["iteration_time_s"] == pytest.approx(found.ranked.time.seconds, rel=1e-12)

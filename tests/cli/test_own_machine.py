@@ -207,4 +207,4 @@ def test_architectures_fit_a_terminal_and_tell_all_of_one(capsys, monkeypatch):
     assert (row["name"], row["maker"], row["network"]) == ("h100", "nvidia", "dgx-h100")
     assert (row["machine_tflops"]["fp8"], row["published_tdp_w"]) == (1979.0, 700.0)
     designs = [row for row in run_json(["architectures"], capsys) if row["kind"] == "design"]
-    assert [row["name"] for row in designs] == ["nvdla-like", "tpu-v4"]
+    assert [row["name"] for row in designs] == ["nvdla-like", "phaze-tpu-v4"]

@@ -130,7 +130,7 @@ def test_what_options_say_goes_where_it_should() -> None:
         ({"software": "torchtitan", "float8": "row"}, "float8", "did you mean rowwise"),
         ({"software": "torchtitan", "float8": "mx", "dtype": "bf16"}, "float8", "dtype is bf16"),
         ({"power_limit_w": 501}, "power_limit_w", "at most the 500 W of h100-gt"),
-        ({"arch": "tpu-v4", "power_limit_w": 100, "zero": ()}, "power_limit_w", "machines that exist"),
+        ({"arch": "phaze-tpu-v4", "power_limit_w": 100, "zero": ()}, "power_limit_w", "machines that exist"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_run_is_one_sentence(said: dict[str, object], key: str, words: str) -> None:

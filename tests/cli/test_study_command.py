@@ -72,7 +72,7 @@ def test_run_list_and_compare(study: Path, tmp_path: Path, capsys: Capture) -> N
         for name in ("random", "tpe")
     }
     assert answer["regret"] == pytest.approx({name: sum(found) / len(found) for name, found in finals.items()})
-    assert set(result.references["default.tiny"]) >= {"tpu-v4", "tpu-v4-published"}
+    assert set(result.references["default.tiny"]) >= {"phaze-tpu-v4", "modelled tpu-v4"}
 
     # The best design goes back into evaluate, file and all.
     chip = tmp_path / "best.json"

@@ -79,7 +79,18 @@ def test_python_loads_traced_models_as_well():
 @pytest.mark.parametrize("software", ["ideal", "megatron-core"])
 def test_a_traced_transformer_is_priced_as_its_config(software, capsys):
     """Megatron-LM makes query, key and value by one product, of traced models too."""
-    chip = ["--arch", "tpu-v4", "--devices", "8", "--micro-batch", "1", "--recompute", "full", "--software", software]
+    chip = [
+        "--arch",
+        "phaze-tpu-v4",
+        "--devices",
+        "8",
+        "--micro-batch",
+        "1",
+        "--recompute",
+        "full",
+        "--software",
+        software,
+    ]
     rates = [
         run_json([*evaluate(model, "--sequence-length", "512"), *chip], capsys)["throughput_samples_per_s"]
         for model in (MODELS / "llama-2-7b.json", "llama-2-7b")
@@ -89,7 +100,7 @@ def test_a_traced_transformer_is_priced_as_its_config(software, capsys):
 
 def test_what_is_no_transformer_is_said_to_be_unmeasured(capsys):
     """Errors and flags are those of transformers; a sample that is no sequence has no tokens."""
-    words = ["evaluate", "--arch", "tpu-v4-published", "--devices", "2", "--global-batch", "16", "--no-range"]
+    words = ["evaluate", "--arch", "tpu-v4", "--devices", "2", "--global-batch", "16", "--no-range"]
     said = [run_json([*words, "--model", MODELS / name], capsys) for name in ("resnet18.json", "gpt2-xl.json")]
     notes = [" ".join(note["sentence"] for note in line["notes"] if note["key"] == "no_attention") for line in said]
     assert ["no transformer" in note for note in notes] == [True, False]

@@ -20,7 +20,7 @@ LAST = ("mlp_down", "mlp_residual", "mlp_output_bias", "mlp_dropout")
 
 def make_clock() -> ScheduleClock:
     return ScheduleClock(
-        load_architecture("tpu-v4"),
+        load_architecture("phaze-tpu-v4"),
         estimator=load_estimator("analytic"),
         exclusivity=Exclusivity.CHIP,
         options=ScheduleOptions(mip_gap=0.01),
@@ -45,7 +45,7 @@ def test_what_is_spared_is_not_in_the_pass_that_full_recomputation_runs_again() 
     assert {operator.name for operator in kept} == set(LAST)
     from phaze_opt.hardware.accelerator import AcceleratorTable
 
-    table = AcceleratorTable.from_accelerators([load_architecture("tpu-v4")])
+    table = AcceleratorTable.from_accelerators([load_architecture("phaze-tpu-v4")])
     alone_s = load_estimator("analytic").estimate(kept, table).spread_s[0].sum()
     assert plain[0] == spared[0]
     assert plain[AGAIN] - spared[AGAIN] == pytest.approx(alone_s, rel=0.02)

@@ -30,7 +30,7 @@ KEPT_COMMANDS = {
 PLAIN_COMMANDS = {
     "calibrate": "calibrate --data rows.csv --out fitted.toml",
     "validate": "validate --data rows.csv --predictions predictions.csv --report validate.html --json",
-    "evaluate": "evaluate --model tiny --arch tpu-v4 --devices 8 --global-batch 16 --report evaluate.html --json",
+    "evaluate": "evaluate --model tiny --arch phaze-tpu-v4 --devices 8 --global-batch 16 --report evaluate.html --json",
 }
 """They are run again."""
 CASES = (

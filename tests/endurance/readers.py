@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 FILES = Path(__file__).parent / "files"
 """A file of every kind that a user writes."""
 JOB = "--devices 8 --global-batch 16 --tensor-parallel 1 --micro-batch 1 --no-range --json"
-EVALUATE = f"evaluate --model tiny --arch tpu-v4 {JOB}"
+EVALUATE = f"evaluate --model tiny --arch phaze-tpu-v4 {JOB}"
 TINY = "--model tiny --devices 8 --global-batch 16 --space space.toml --no-tracking --no-range --json"
 CERTIFY = f"certify {TINY} --as phaze --tensor-parallel 1"
 ROBUST = f"{CERTIFY} --robust --robust-samples 0"
@@ -62,7 +62,7 @@ class Reader:
 
 
 READERS = (
-    Reader("architecture", "texts", "chip.toml", Kind.TOML, EVALUATE.replace("tpu-v4", "chip.toml")),
+    Reader("architecture", "texts", "chip.toml", Kind.TOML, EVALUATE.replace("phaze-tpu-v4", "chip.toml")),
     Reader("machine", "texts", "machine.toml", Kind.TOML, f"evaluate --arch machine.toml {PLAN}"),
     Reader("network", "texts", "fabric.toml", Kind.TOML, f"{EVALUATE} --network fabric.toml"),
     Reader("space", "texts", "space.toml", Kind.TOML, "space --space space.toml"),

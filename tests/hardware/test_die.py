@@ -259,7 +259,7 @@ def test_the_demo_s_chip_and_phaze_s_reference():
     """The prototype says 789 to 794 mm^2 and 468 W, 512 mm^2 and 240 W; docs/silicon.md says why they differ."""
     network = load_network("two-level", num_devices=1024)
     demo = die_report(load_architecture(DEMO, constants=load_constants()), network)
-    reference = die_report(load_architecture("tpu-v4", constants=load_constants()), network)
+    reference = die_report(load_architecture("phaze-tpu-v4", constants=load_constants()), network)
     assert demo.area_mm2 == pytest.approx(791, rel=0.03)
     assert demo.power_w == pytest.approx(468, rel=0.06)
     assert reference.area_mm2 == pytest.approx(512, rel=0.03)
@@ -293,7 +293,7 @@ def test_a_report_names_every_limit_that_a_die_breaks():
 
 
 def test_unknown_processes_and_memories_are_refused():
-    chip = load_architecture("tpu-v4", constants=load_constants())
+    chip = load_architecture("phaze-tpu-v4", constants=load_constants())
     network = load_network("two-level", num_devices=8)
     with pytest.raises(InputError, match="no process of 65 nm is known: the die model holds for 28"):
         die_report(chip, network, nanometres=65)
@@ -349,7 +349,10 @@ def test_a_larger_design_is_no_smaller_die_and_draws_no_less(axis):
 
 
 def test_newer_processes_make_smaller_and_cooler_dies():
-    chip, network = load_architecture("tpu-v4", constants=load_constants()), load_network("two-level", num_devices=8)
+    chip, network = (
+        load_architecture("phaze-tpu-v4", constants=load_constants()),
+        load_network("two-level", num_devices=8),
+    )
     reports = [die_report(chip, network, nanometres=node) for node in NODES]
     for figures in ([each.area_mm2 for each in reports], [each.power_w for each in reports]):
         assert figures == sorted(figures, reverse=True)
@@ -359,8 +362,8 @@ def test_a_chip_has_the_stacks_that_it_states():
     """TPU v4's 32 GB at 1,200 GB/s would fit three stacks of HBM2E; it has four. A design's stacks say its rate."""
     constants = with_die(load_constants(), Silicon(nanometres=7, hbm_generation="hbm2e", link_bytes_per_s=500e9))
     published, machine = (
-        load_architecture("tpu-v4-published", constants=constants),
-        accelerator_of(load_device("tpu-v4-published"), constants),
+        load_architecture("tpu-v4", constants=constants),
+        accelerator_of(load_device("tpu-v4"), constants),
     )
     assert published == machine
     plain = replace(published, hbm_stacks=0)
@@ -370,11 +373,11 @@ def test_a_chip_has_the_stacks_that_it_states():
     assert dies.columns.hbm_stacks.tolist() == [4, 3, 6, 6]
     assert dies.area.total[0] > dies.area.total[1]
     assert dies.area.total[2] == dies.area.total[3]
-    assert dies.area.total[0] < load_device("tpu-v4-published").die_mm2
+    assert dies.area.total[0] < load_device("tpu-v4").die_mm2
 
 
 def test_stacks_hold_the_capacity_and_reach_the_rate():
-    chip = load_architecture("tpu-v4-published", constants=load_constants())
+    chip = load_architecture("tpu-v4", constants=load_constants())
     network = load_network("two-level", num_devices=8)
     assert die_report(chip, network, hbm_generation="hbm2").num_stacks == 4
     assert die_report(replace(chip, hbm_stacks=0), network, hbm_generation="hbm2e").num_stacks == 3

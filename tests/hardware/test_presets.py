@@ -26,7 +26,7 @@ def load(text):
 
 
 def test_presets_are_listed_and_load_with_sources() -> None:
-    assert {"a100-80g", "h100", "nvdla-like", "tpu-v4", "tpu-v4-published", *list_devices()} == {*list_architectures()}
+    assert {"a100-80g", "h100", "nvdla-like", "phaze-tpu-v4", "tpu-v4", *list_devices()} == {*list_architectures()}
     for name in list_architectures():
         assert load(name).name == name
         assert len(architecture_source(name)) > 20
@@ -50,11 +50,11 @@ def test_real_machines_reproduce_their_published_figures(device: dict[str, str])
 
 def test_phaze_reference_is_a_designed_chip() -> None:
     designed = build_accelerator(
-        DesignPoint(8, 2, 128, 128, 128, 128 << 20, 32 << 30, 1), constants=CONSTANTS, name="tpu-v4"
+        DesignPoint(8, 2, 128, 128, 128, 128 << 20, 32 << 30, 1), constants=CONSTANTS, name="phaze-tpu-v4"
     )
-    assert load("tpu-v4") == designed
-    assert load("tpu-v4").num_lanes == 256
-    assert load("tpu-v4-published").num_lanes == 2048
+    assert load("phaze-tpu-v4") == designed
+    assert load("phaze-tpu-v4").num_lanes == 256
+    assert load("tpu-v4").num_lanes == 2048
 
 
 def test_hbm_forms_and_rounding_of_stacks() -> None:
@@ -62,7 +62,7 @@ def test_hbm_forms_and_rounding_of_stacks() -> None:
     assert rates == [400, 800, 800, 1600, 2000]
     assert hbm_bandwidth_bytes_per_s(80 << 30, constants=CONSTANTS, hbm_form=HbmForm.FIXED) == 900e9
     fixed = CONSTANTS.with_options({"hbm_form": "fixed"})
-    assert load_architecture("tpu-v4", constants=fixed).hbm_bandwidth_bytes_per_s == 900e9
+    assert load_architecture("phaze-tpu-v4", constants=fixed).hbm_bandwidth_bytes_per_s == 900e9
     assert load_architecture("a100-80g", constants=fixed).hbm_bandwidth_bytes_per_s == 2039e9
 
 
@@ -88,7 +88,7 @@ def test_optional_keys() -> None:
     assert (chip.glb_bandwidth_bytes_per_s, chip.l2_bytes) == (2048 * 1.5e9, 65536)
 
 
-@pytest.mark.parametrize("name", ["a100-80g", "mi210", "nvdla-like", "p4", "tpu-v4", "tpu-v7"])
+@pytest.mark.parametrize("name", ["a100-80g", "mi210", "nvdla-like", "p4", "phaze-tpu-v4", "tpu-v7"])
 def test_printed_architectures_load_again(tmp_path, name: str) -> None:
     chip = load(name)
     printed = {**asdict(chip), "glb_mb": chip.glb_bytes / 2**20, "hbm_gb": chip.hbm_bytes / 2**30}

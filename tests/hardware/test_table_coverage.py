@@ -14,7 +14,7 @@ from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.units import MEBI
 
 CONSTANTS = load_constants()
-CHIP = load_architecture("tpu-v4")
+CHIP = load_architecture("phaze-tpu-v4")
 END = 128 * MEBI
 
 
@@ -50,7 +50,7 @@ def test_what_is_extrapolated_is_known_to_be(fields, num_outside):
 
 
 def test_all_that_the_package_has_is_covered():
-    names = [name for name in ("tpu-v4", "nvdla-like", "h100", "a100-80g", "mi300x", "mi355x")]
+    names = [name for name in ("phaze-tpu-v4", "nvdla-like", "h100", "a100-80g", "mi300x", "mi355x")]
     for name in names:
         check_covered(load_architecture(name), CONSTANTS)
     assert shipped_devices().find("mi300x") is not None

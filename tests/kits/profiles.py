@@ -41,5 +41,5 @@ def _vector(name: str, elements: int) -> Operator:
 
 def _profiled(model: object, training: TrainingSpec, graph: ModelGraph, devices: int) -> ModelProfile:
     network = load_network("two-level", num_devices=devices)
-    chip = load_architecture("tpu-v4")
+    chip = load_architecture("phaze-tpu-v4")
     return profile_model(model, training, graph, accelerator=chip, estimator=AnalyticEstimator(), network=network)

@@ -6,7 +6,19 @@ import pytest
 from command_runs import run_json
 from kits.changed_package import copy_package, run
 
-CHIP = ["evaluate", "--arch", "tpu-v4", "--model", "tiny", "--devices", "16", "--global-batch", "64", "--as", "phaze"]
+CHIP = [
+    "evaluate",
+    "--arch",
+    "phaze-tpu-v4",
+    "--model",
+    "tiny",
+    "--devices",
+    "16",
+    "--global-batch",
+    "64",
+    "--as",
+    "phaze",
+]
 TASK = [
     "--model",
     "tiny",

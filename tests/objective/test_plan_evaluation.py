@@ -59,7 +59,7 @@ def real_job(*, num_devices=32, memory_bytes=1e15, software="megatron-core", **m
 
 def chip_job(*, micro_batch, num_devices, global_batch, gap=0.01, stack=IDEAL_STACK):
     """bert-large on designed chips."""
-    chip = load_architecture("tpu-v4")
+    chip = load_architecture("phaze-tpu-v4")
     clock = ScheduleClock(
         chip, estimator=load_estimator("analytic"), exclusivity=Exclusivity.CHIP, options=ScheduleOptions(mip_gap=gap)
     )
@@ -191,7 +191,7 @@ def test_an_evaluation_of_a_placement_has_no_more_than_it_had() -> None:
     scenario = Scenario(
         models=(load_model("tiny"),), cluster=Cluster(8, load_network("two-level", num_devices=8)), global_batch=16
     )
-    line = evaluation_to_json(Objective(scenario).evaluate_accelerator(load_architecture("tpu-v4"), 2))
+    line = evaluation_to_json(Objective(scenario).evaluate_accelerator(load_architecture("phaze-tpu-v4"), 2))
     assert set(line["breakdown"]) == {
         "tensor_cores_s", "vector_cores_s", "memory_bound_s", "tensor_parallel_collectives_s", "boundary_transfers_s",
         "gradient_all_reduce_s", "bubble_s", "update_s",
@@ -212,7 +212,7 @@ def test_a_plan_that_is_a_placement_has_its_causes_utilisations_and_energy(has_s
     placed = make_scenario("bert-large", **job, published_form="phaze", recompute="never")
     free = {"pipeline": (1,), "zero": (0,), "micro_batch": (4,), "gradient_bits": "16", "recompute": "none"}
     planned = make_scenario("bert-large", **job, **free, software="ideal", estimator="analytic", silicon="phaze")
-    chip = load_architecture("tpu-v4")
+    chip = load_architecture("phaze-tpu-v4")
     old, new = Objective(placed).evaluate_accelerator(chip, 4), Objective(planned).evaluate_accelerator(chip)
     assert len(old.placement.stages) == 1
     for name in ("iteration_time_s", "tc_utilisation", "vc_utilisation"):
@@ -242,7 +242,7 @@ def test_experts_update_on_fewer_replicas_than_all_else():
 
 def test_figures_of_a_plan_hold_together():
     """Causes sum to the step, nothing is busier than all the time, sharded updates take less, recomputation more."""
-    chip = load_architecture("tpu-v4")
+    chip = load_architecture("phaze-tpu-v4")
     job = {"devices": 16, "global_batch": 64, "tensor_parallel": (2,), "pipeline": (2,), "interleave": (1,)}
     by = {
         (zero, recompute): Objective(

@@ -52,7 +52,7 @@ def scenario_of(*models: str, devices: int = 1024, global_batch: int = 4096, **c
 
 def placed(scenario: Scenario, micro_batch: int = 1) -> PlacementResult:
     """The expert's placement on TPUv4."""
-    placement = evaluate_experts(scenario, (micro_batch,), constants=CONSTANTS)["expert on tpu-v4"].placement
+    placement = evaluate_experts(scenario, (micro_batch,), constants=CONSTANTS)["expert on phaze-tpu-v4"].placement
     assert placement is not None
     return placement
 
@@ -133,9 +133,9 @@ def test_an_expert_never_beats_the_optimal_placement_of_its_machine(
 ) -> None:
     scenario, experts = bert
     objective = Objective(scenario, constants=CONSTANTS)
-    machine = load_architecture("tpu-v4", constants=CONSTANTS)
+    machine = load_architecture("phaze-tpu-v4", constants=CONSTANTS)
     best = max(objective.evaluate_accelerator(machine, size).throughput_samples_per_s for size in (1, 2, 4, 8))
-    assert 0 < experts["expert on tpu-v4"].throughput_samples_per_s <= best
+    assert 0 < experts["expert on phaze-tpu-v4"].throughput_samples_per_s <= best
 
 
 def test_the_best_micro_batch_is_taken(bert: tuple[Scenario, Mapping[str, Evaluation]]) -> None:
@@ -150,7 +150,7 @@ def test_the_best_micro_batch_is_taken(bert: tuple[Scenario, Mapping[str, Evalua
 def test_references_hold_machines_then_experts() -> None:
     scenario = scenario_of("bert-large", max_area_mm2=1.0, max_tdp_w=1.0)
     references = evaluate_references(scenario, (1,), constants=CONSTANTS)
-    assert tuple(references) == (*REFERENCES, "expert on tpu-v4", "expert on nvdla-like")
+    assert tuple(references) == (*REFERENCES, "expert on phaze-tpu-v4", "expert on nvdla-like")
     assert [is_expert(name) for name in references] == [False, False, True, True]
     assert all(reference.is_feasible for reference in references.values())
 
@@ -161,7 +161,7 @@ def test_what_does_not_fit_is_a_value_with_its_reason() -> None:
     small = experts["expert on nvdla-like"]
     assert small.status is EvaluationStatus.OUT_OF_MEMORY
     assert "more than a device has (16.00 GiB)" in small.reason
-    assert experts["expert on tpu-v4"].is_feasible
+    assert experts["expert on phaze-tpu-v4"].is_feasible
 
 
 @pytest.mark.parametrize(("devices", "replicas"), [(512, 64), (8, 1), (1030, 128), (2048, 256)])
@@ -200,10 +200,10 @@ def test_models_without_a_hand_placement_have_none() -> None:
 
 def test_a_common_design_has_each_models_own_hand_placement() -> None:
     scenario = scenario_of("bert-large", "llama-2-7b")
-    common = evaluate_experts(scenario, (1, 2), constants=CONSTANTS)["expert on tpu-v4"]
+    common = evaluate_experts(scenario, (1, 2), constants=CONSTANTS)["expert on phaze-tpu-v4"]
     by_size = [
         [
-            evaluate_experts(scenario_of(name), (size,), constants=CONSTANTS)["expert on tpu-v4"]
+            evaluate_experts(scenario_of(name), (size,), constants=CONSTANTS)["expert on phaze-tpu-v4"]
             for name in ("bert-large", "llama-2-7b")
         ]
         for size in (1, 2)
@@ -228,12 +228,12 @@ def test_under_full_plans_it_is_the_plan_of_its_degrees_and_cuts(name: str) -> N
     """The least of all its micro-batches and recomputations, each priced alone; never above the best plan there is."""
     scenario = planned_of(name, recompute="none", schedule_gap=0)
     references = evaluate_references(scenario, (1,), constants=CONSTANTS)
-    found = references["expert on tpu-v4"]
+    found = references["expert on phaze-tpu-v4"]
     pipeline, data, tensor = PUBLISHED[name]
     # 85 replicas do not share 4,096 samples: the most that do take their place.
     data = {85: 64}.get(data, data)
     objective = Objective(scenario, constants=CONSTANTS)
-    model, chip = scenario.models[0], load_architecture("tpu-v4", constants=objective.constants)
+    model, chip = scenario.models[0], load_architecture("phaze-tpu-v4", constants=objective.constants)
     clock, seconds = objective._clock(chip), []
     for micro_batch in (1, 4):
         plan = ParallelPlan(tensor, pipeline, data, micro_batch=micro_batch)
@@ -243,13 +243,13 @@ def test_under_full_plans_it_is_the_plan_of_its_degrees_and_cuts(name: str) -> N
     assert found.placement is not None
     assert found.placement.plan is not None
     assert replace(found.placement.plan, micro_batch=1) == ParallelPlan(tensor, pipeline, data)
-    assert found.throughput_samples_per_s <= references["tpu-v4"].throughput_samples_per_s
-    assert tuple(references) == (*REFERENCES, "expert on tpu-v4", "expert on nvdla-like")
+    assert found.throughput_samples_per_s <= references["phaze-tpu-v4"].throughput_samples_per_s
+    assert tuple(references) == (*REFERENCES, "expert on phaze-tpu-v4", "expert on nvdla-like")
 
 
 def test_under_full_plans_too_stages_recompute_where_they_must() -> None:
     found = evaluate_experts(planned_of("gpt3-175b"), (1,), constants=CONSTANTS)
-    large, small = found["expert on tpu-v4"], found["expert on nvdla-like"]
+    large, small = found["expert on phaze-tpu-v4"], found["expert on nvdla-like"]
     assert large.placement is not None
     plan = large.placement.plan
     assert plan is not None
@@ -267,7 +267,7 @@ def test_under_full_plans_common_designs_have_each_models_own() -> None:
     (common, _), alone = (
         evaluate_experts(scenario, (1,), constants=CONSTANTS).values(),
         [
-            evaluate_experts(replace(scenario, models=(each,)), (1,), constants=CONSTANTS)["expert on tpu-v4"]
+            evaluate_experts(replace(scenario, models=(each,)), (1,), constants=CONSTANTS)["expert on phaze-tpu-v4"]
             for each in models
         ],
     )
@@ -278,7 +278,7 @@ def test_a_machine_of_a_file_goes_by_its_name_unless_another_has_it(tmp_path) ->
     sizes = (
         'num_tc = 4\nnum_vc = 8\ntc_width = 64\ntc_depth = 64\nvc_width = 64\nglb_mb = 4\nhbm_gb = 32\nname = "{}"\n'
     )
-    names = {"own": "zeus-2", "again": "zeus-2", "taken": "h100", "published": "tpu-v4"}
+    names = {"own": "zeus-2", "again": "zeus-2", "taken": "h100", "published": "phaze-tpu-v4"}
     files = {key: tmp_path / f"{key}.toml" for key in names}
     for key, path in files.items():
         path.write_text(sizes.format(names[key]))

@@ -37,13 +37,13 @@ def test_rows_cover_every_assumption_and_option():
     constants = load_constants()
     case = SensitivityCase(
         scenario=make_scenario("tiny", global_batch=16),
-        build_accelerator=lambda varied: load_architecture("tpu-v4", constants=varied),
+        build_accelerator=lambda varied: load_architecture("phaze-tpu-v4", constants=varied),
         micro_batch=2,
         network_name="two-level",
     )
     rows = list(analyse_sensitivity(case))
     assert rows[0].origin == "nominal"
-    assert rows[0].ratio_tpu_v4 == 1.0
+    assert rows[0].ratio_phaze_tpu_v4 == 1.0
     named = {row.assumption for row in rows[1:]}
     expected = {key for key in constants.uncertain if not key.startswith("network.phaze.")}
     expected |= {name for name, _ in constants.alternatives}
@@ -51,7 +51,7 @@ def test_rows_cover_every_assumption_and_option():
     assert all(row.throughput_samples_per_s > 0 for row in rows)
     slow = next(r for r in rows if r.assumption == "vector_cycles.adam" and r.origin == "high")
     assert slow.throughput_samples_per_s <= rows[0].throughput_samples_per_s
-    assert all(row.ratio_tpu_v4 == 1.0 for row in rows)
+    assert all(row.ratio_phaze_tpu_v4 == 1.0 for row in rows)
 
 
 def test_each_ratio_is_design_over_reference_under_the_same_setting():
@@ -81,14 +81,14 @@ def test_each_ratio_is_design_over_reference_under_the_same_setting():
         objective = Objective(scenario, constants=constants)
         design, reference, published = (
             objective.evaluate_accelerator(load_architecture(name, constants=constants), 2)
-            for name in (text, "tpu-v4", "tpu-v4-published")
+            for name in (text, "phaze-tpu-v4", "tpu-v4")
         )
         row = rows[key]
         assert row.throughput_samples_per_s == design.throughput_samples_per_s
         assert row.throughput_per_tdp == pytest.approx(design.throughput_per_tdp, rel=1e-12)
-        assert row.ratio_tpu_v4 == design.throughput_samples_per_s / reference.throughput_samples_per_s
-        assert row.ratio_tpu_v4_published == design.throughput_samples_per_s / published.throughput_samples_per_s
-        seen.add((row.ratio_tpu_v4, row.throughput_per_tdp))
+        assert row.ratio_phaze_tpu_v4 == design.throughput_samples_per_s / reference.throughput_samples_per_s
+        assert row.ratio_modelled_tpu_v4 == design.throughput_samples_per_s / published.throughput_samples_per_s
+        seen.add((row.ratio_phaze_tpu_v4, row.throughput_per_tdp))
     assert len(seen) == len(settings)
 
 
@@ -96,10 +96,10 @@ def test_a_tdp_budget_holds_under_every_constant():
     """Power alone changes under the energy constants: the design falls out of its budget, the references do not."""
     scenario = make_scenario("tiny", global_batch=16)
     nominal = load_constants()
-    power = tdp_w(load_architecture("tpu-v4", constants=nominal), scenario.cluster.network, nominal)
+    power = tdp_w(load_architecture("phaze-tpu-v4", constants=nominal), scenario.cluster.network, nominal)
     case = SensitivityCase(
         scenario=replace(scenario, max_tdp_w=power * 1.0001),
-        build_accelerator=lambda varied: load_architecture("tpu-v4", constants=varied),
+        build_accelerator=lambda varied: load_architecture("phaze-tpu-v4", constants=varied),
         micro_batch=2,
         network_name="two-level",
     )

@@ -48,7 +48,7 @@ CONSTANT = {"value": 1.0, "low": 0.5, "high": 2.0, "unit": "s", "meaning": "m"}
 GROUP = {"constants": {"rate": CONSTANT}, "datasets": {"set": ["1"]}, "residuals": {"mape": 1.0}, "source": "s"}
 FITTED = {"format": 1, "groups": {"a": GROUP}, "sets": {"set": {"mape": 1.0}}}
 CONSTANTS = tomllib.loads(HARDWARE.joinpath("constants.toml").read_text())
-DESIGN = tomllib.loads(HARDWARE.joinpath("presets", "tpu-v4.toml").read_text())
+DESIGN = tomllib.loads(HARDWARE.joinpath("presets", "phaze-tpu-v4.toml").read_text())
 FEW_CONSTANTS = {key: CONSTANTS[key] for key in [*CONSTANTS][:2]} | {
     "estimator_options": CONSTANTS["estimator_options"]
 }

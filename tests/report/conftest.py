@@ -42,4 +42,4 @@ def references() -> dict[str, Evaluation]:
     """Made-up figures of the two reference machines."""
     lean = DesignPoint(8, 2, 128, 128, 128, 128 * MEBI, 32 * GIBI, 8)
     rich = DesignPoint(8, 16, 128, 128, 128, 128 * MEBI, 32 * GIBI, 8)
-    return {"tpu-v4": example_evaluation(lean), "tpu-v4-published": example_evaluation(rich)}
+    return {"phaze-tpu-v4": example_evaluation(lean), "tpu-v4": example_evaluation(rich)}

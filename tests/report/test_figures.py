@@ -275,7 +275,7 @@ def test_drawings_have_the_words_of_their_figures_and_are_files_of_their_kind(re
     items = [item for item in ElementTree.fromstring(svg).iter() if item.tag.endswith("text")]
     words = {"".join(item.itertext()).strip() for item in items}
     names = {bar.name for bar in figure.data}
-    assert {"Where it goes", "best & <first>", "tpu-v4", "seconds an iteration"} | names <= words
+    assert {"Where it goes", "best & <first>", "phaze-tpu-v4", "seconds an iteration"} | names <= words
     assert files == render_images("breakdown", figure, "Where it goes")
     lines = parallel_coordinates_figure(result.trials)
     assert render_images("lines", lines, "") == {}

@@ -52,7 +52,7 @@ def drawn(contents, width: int) -> str:
 
 
 def with_experts(references: dict[str, Evaluation]) -> dict[str, Evaluation]:
-    machine = references["tpu-v4"]
+    machine = references["phaze-tpu-v4"]
     broken = replace(
         machine,
         status=EvaluationStatus.OUT_OF_MEMORY,
@@ -60,7 +60,7 @@ def with_experts(references: dict[str, Evaluation]) -> dict[str, Evaluation]:
         throughput_samples_per_s=0.0,
         placement=None,
     )
-    return {**references, "expert on tpu-v4": machine, "expert on nvdla-like": broken}
+    return {**references, "expert on phaze-tpu-v4": machine, "expert on nvdla-like": broken}
 
 
 @pytest.mark.parametrize("width", [80, 120])
@@ -84,7 +84,7 @@ def test_a_machine_that_exists_is_told_from_a_design(result: SearchResult, snaps
     chip = load_architecture("h100")
     machines = (chip, load_architecture("tpu-v5e"))
     assert [design_table(replace(result.best, accelerator=machine)).note for machine in machines] == snapshot
-    for design in (result.best.accelerator, load_architecture("tpu-v4"), replace(chip, num_tc=64)):
+    for design in (result.best.accelerator, load_architecture("phaze-tpu-v4"), replace(chip, num_tc=64)):
         assert design_table(replace(result.best, accelerator=design)).note == ""
     real = replace(result.best, accelerator=chip, unknown=("energy_per_iteration_j",))
     assert design_table(real).note == ""
@@ -101,12 +101,12 @@ def test_performance_is_the_evaluations_and_the_ratio_is_design_over_reference(r
 
 def test_an_infeasible_reference_is_said_and_not_divided_by(result: SearchResult, references) -> None:
     broken = replace(
-        references["tpu-v4"],
+        references["phaze-tpu-v4"],
         status=EvaluationStatus.OUT_OF_MEMORY,
         reason="layer 3 does not fit",
         throughput_samples_per_s=0.0,
     )
-    content = performance_table(result.best, references={"tpu-v4": broken})
+    content = performance_table(result.best, references={"phaze-tpu-v4": broken})
     assert "infeasible" in cells(content)
     assert broken.reason in content.note
 
@@ -220,8 +220,8 @@ def test_every_hand_placement_is_a_row(result: SearchResult, references, snapsho
     (content,) = [
         each for each in search_contents(result, references=everything) if each.title.startswith("Hand placements")
     ]
-    ratio = result.best.throughput_samples_per_s / references["tpu-v4"].throughput_samples_per_s
-    assert [row[0] for row in content.rows] == ["tpu-v4", "nvdla-like"]
+    ratio = result.best.throughput_samples_per_s / references["phaze-tpu-v4"].throughput_samples_per_s
+    assert [row[0] for row in content.rows] == ["phaze-tpu-v4", "nvdla-like"]
     assert content.rows[0][-1] == f"{ratio:.2f}x"
     assert content.rows[1][3:] == ("infeasible", "infeasible", "-")
     assert content.note == snapshot
@@ -239,7 +239,7 @@ def test_machines_keep_their_table_and_the_figures(result: SearchResult, referen
 def test_no_table_without_hand_placements(result: SearchResult, references) -> None:
     titles = [content.title for content in search_contents(result, references=references)]
     assert not [title for title in titles if "expert" in title]
-    assert experts_table(references["tpu-v4"], experts={}).rows == ()
+    assert experts_table(references["phaze-tpu-v4"], experts={}).rows == ()
 
 
 def test_own_best_chips_fit_a_narrow_terminal_each_in_a_line(result: SearchResult) -> None:

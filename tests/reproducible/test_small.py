@@ -14,7 +14,7 @@ QUIET = ["--no-tracking", "--seed", "3", "--strategy", "tpe"]
 PLAN = ["evaluate", "--model", "bert-large", "--global-batch", "64", "--sequence-length", "512", "--arch", "a100-80g"]
 PLACED, ALONE = ["--as", "phaze"], ["--no-range"]
 SMALL = {
-    "evaluate": ["evaluate", *TASK, *FEW[:2], "--micro-batch", "4", "--arch", "tpu-v4"],
+    "evaluate": ["evaluate", *TASK, *FEW[:2], "--micro-batch", "4", "--arch", "phaze-tpu-v4"],
     "evaluate-real": [*PLAN, "--devices", "16", "--software", "megatron-2021", "--top", "40"],
     "search": ["search", *TASK, *FEW, *QUIET, *ALONE, "--software", "megatron-core", "--trials", "4"],
     "search-placed": ["search", *TASK, *QUIET, *PLACED, *ALONE, *FEW[:2], "--trials", "4"],

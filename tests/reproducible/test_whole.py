@@ -31,7 +31,7 @@ SEARCHES = {
     for seed in (1, 2)
 }
 WHOLE = {
-    "evaluate": ["evaluate", *TASK, "--arch", "tpu-v4", "--sensitivity"],
+    "evaluate": ["evaluate", *TASK, "--arch", "phaze-tpu-v4", "--sensitivity"],
     "plans": ["evaluate", "--model", "gpt2-xl", "--devices", "64", "--global-batch", "256", "--arch", "h100"],
     **SEARCHES,
     "certify": ["certify", *TASK, "--no-tracking", "--space", str(DATA / "space.toml")],

@@ -21,7 +21,7 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.economics.chip_cost import chip_cost
+from phaze_opt.hardware.economics.known_parts import chip_cost
 from phaze_opt.hardware.economics.ownership import usd_of_a_second
 from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network

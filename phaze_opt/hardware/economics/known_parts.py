@@ -9,7 +9,8 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.device_catalogue import told_name
-from phaze_opt.hardware.economics.device_cost import DeviceParts
+from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost
+from phaze_opt.hardware.economics.prices import load_prices
 from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.die_constants import load_die_constants
 
@@ -38,6 +39,21 @@ def parts_of_chips(chips: AcceleratorTable, constants: Constants, *, link_bytes_
         tdp_w=dies.power.total,
         num_dies=dies.columns.num_chiplets,
     )
+
+
+def chip_cost(
+    chips: AcceleratorTable, constants: Constants, *, link_bytes_per_s: float, prices: Constants | None = None
+) -> DeviceCost:
+    """Cost of every device by part, USD.
+
+    Args:
+        chips: the chips.
+        constants: that have a die (`silicon.has_die`).
+        link_bytes_per_s: links one way of chips that state none: those of the network, or of the space's silicon.
+        prices: in force; the package's by default.
+    """
+    parts = parts_of_chips(chips, constants, link_bytes_per_s=link_bytes_per_s)
+    return device_cost(parts, load_prices() if prices is None else prices)
 
 
 def parts_of_chip(chip: Accelerator, constants: Constants, *, link_bytes_per_s: float) -> DeviceParts:

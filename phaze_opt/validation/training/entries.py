@@ -29,7 +29,7 @@ MOE = "moe"
 LLM_FOUNDRY, MAXTEXT = "train_llmfoundry_fsdp", "train_maxtext_tpu"
 TORCHTITAN, FMS_FSDP, PAX_H100 = "train_torchtitan_h100", "train_fms_fsdp_h100", "train_pax_h100"
 
-UNFUSED_CHIPS = ("tpu-v4-published",)
+UNFUSED_CHIPS = ("tpu-v4",)
 """MaxText's configurations for TPU v4 (2023) came before its flash kernel; those for later chips ask for it."""
 
 

@@ -86,7 +86,7 @@ def build_inputs(
     cells = tuple(search(cell, index, budget, is_feasible=is_feasible) for index, cell in enumerate(kept))
     lean = DesignPoint(8, 2, 128, 128, 128, 128 * MEBI, 32 * GIBI, 8)
     references = {
-        condition.key: {"tpu-v4": example_evaluation(lean), "expert on tpu-v4": example_evaluation(lean)}
+        condition.key: {"phaze-tpu-v4": example_evaluation(lean), "expert on phaze-tpu-v4": example_evaluation(lean)}
         for condition in conditions
     }
     result = StudyResult(
