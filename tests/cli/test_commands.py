@@ -195,7 +195,7 @@ def test_a_pipeline_of_several_designs_is_planned_as_one_design_is(tmp_path, cap
     assert run_json([*placed, tmp_path, "--as", "phaze"], capsys)["heterogeneous"]["plan"] is None
 
 
-@pytest.mark.parametrize("objective", ["throughput_per_tdp", "pareto"])
+@pytest.mark.parametrize("objective", [pytest.param("throughput_per_tdp", marks=pytest.mark.slow), "pareto"])
 def test_search_objectives(objective, tmp_path, capsys):
     document = run_json([*SEARCH, "--objective", objective, "--no-tracking", "--work-dir", str(tmp_path)], capsys)
     assert document["best"] is not None

@@ -262,7 +262,7 @@ def test_help(command: str, capsys: Capture) -> None:
     assert "--work-dir" in out
 
 
-@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize("is_json", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_report_that_cannot_be_written_costs_a_warning(is_json, study, capsys, monkeypatch) -> None:
     from phaze_opt.report.study import page
 

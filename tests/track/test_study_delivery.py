@@ -184,7 +184,7 @@ def test_an_experiment_of_the_users_keeps_its_note(work_dir: Path) -> None:
     assert "mlflow.sharedViewState.trials" in experiment_tags(work_dir, "mine")
 
 
-@pytest.mark.parametrize("failing_call", [3, 12, 30, 52])
+@pytest.mark.parametrize("failing_call", [3, *(pytest.param(each, marks=pytest.mark.slow) for each in (12, 30)), 52])
 def test_failure_at_any_call_is_repaired_by_the_next_delivery(failing_call: int, work_dir: Path, monkeypatch) -> None:
     real = store.open_client
     monkeypatch.setattr(store, "open_client", lambda where: FlakyClient(real(where), failing_call))
