@@ -11,6 +11,8 @@ from command_runs import printed, refused, run_json
 
 from phaze_opt.cli.main import COMMANDS
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INLINE = "num_tc=4,num_vc=8,tc_width=128,tc_depth=128,glb_mb=64,hbm_gb=32"
 EVALUATE = ["evaluate", "--model", "tiny", "--arch", INLINE, "--devices", "16", "--global-batch", "64"]
 

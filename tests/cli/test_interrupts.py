@@ -65,7 +65,7 @@ def test_ctrl_c_while_it_runs(seconds, arguments, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize("is_json", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_interrupted_search_prints_its_best_and_says_how_to_go_on(is_json, tmp_path, capsys, monkeypatch):
     """Ctrl-C inside a kernel comes as a SystemError; the search ends as it does on a plain one."""
     work = [*SEARCH.split(), "--trials", "6", "--strategy", "random", "--work-dir", str(tmp_path)]

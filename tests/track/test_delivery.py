@@ -25,6 +25,8 @@ from phaze_opt.track.protocol import Delivery, TrackerConfig
 from phaze_opt.track.sources import count_pending, num_pending
 from phaze_opt.track.store import quiet_mlflow
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 NUM_TRIALS = 12
 EVENTS = example_search(NUM_TRIALS)
 NUM_LINES = NUM_TRIALS + 1

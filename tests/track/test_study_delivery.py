@@ -25,6 +25,8 @@ from phaze_opt.track.records import MAX_CURVE_POINTS, median_curve, thinned
 from phaze_opt.track.store import find_search_runs, newest_link
 from phaze_opt.track.study_views import compare_link, search_views, study_views
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 NUM_TRIALS = 2
 EVENTS = example_study(NUM_TRIALS, num_seeds=1, strategies=("tpe", "random"))
 NUM_CELLS = 4
