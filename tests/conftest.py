@@ -9,6 +9,7 @@ twenty times as many as a test states. `long_tests.txt` lists the tests that `ma
 Tests of stores share a PostgreSQL.
 """
 
+import fcntl
 import gc
 import os
 import signal
@@ -95,14 +96,21 @@ def function_of(nodeid: str) -> str:
 
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A sqlite store with tables and no runs: making one takes seconds, copying it none."""
-    from phaze_opt.track.destination import Destination, default_uri
-    from phaze_opt.track.store import open_client, quiet_mlflow
+    """A sqlite store with tables and no runs: making one takes seconds, copying it none; all processes share it."""
+    directory = tmp_path_factory.getbasetemp() / "store"
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        directory = tmp_path_factory.getbasetemp().parent / "store"
+    directory.mkdir(exist_ok=True)
+    store = directory / "mlflow.db"
+    with (directory / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not store.exists():
+            from phaze_opt.track.destination import Destination, default_uri
+            from phaze_opt.track.store import open_client, quiet_mlflow
 
-    directory = tmp_path_factory.mktemp("store")
-    with quiet_mlflow():
-        open_client(Destination(default_uri(directory), directory))
-    return directory / "mlflow.db"
+            with quiet_mlflow():
+                open_client(Destination(default_uri(directory), directory))
+    return store
 
 
 @pytest.fixture

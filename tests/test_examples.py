@@ -61,7 +61,8 @@ SHARED = " ".join(str(math.ceil(SHARE * number)) for number in (7, 100, 3))
 
 
 @pytest.mark.parametrize(
-    ("profile", "factor", "numbers"), [("same", "", SHARED), ("same", "3", "21 300 9"), ("drawn", "", "7 100 3")]
+    ("profile", "factor", "numbers"),
+    [("same", "", SHARED), pytest.param("same", "3", "21 300 9", marks=pytest.mark.slow), ("drawn", "", "7 100 3")],
 )
 def test_examples_are_multiplied(factor: str, numbers: str, profile: str, tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.format(str(Path(__file__).parent)))

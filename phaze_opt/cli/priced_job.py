@@ -146,7 +146,10 @@ class PricedJob:
             return {"plan_to_run": None, "fastest": None}
         ranked, place = plans.ranking.ranked, plans.to_run
         beside = {"gain": gain_of_fastest(ranked, place), "why_not": fastest_sentence(ranked, setting, place)}
-        return {"plan_to_run": plan_to_json(plans, place, setting), "fastest": plan_to_json(plans, 0, setting) | beside}
+        return {
+            "plan_to_run": plan_to_json(plans, plans.chosen, ranked[0], setting),
+            "fastest": plan_to_json(plans, ranked[0], ranked[0], setting) | beside,
+        }
 
 
 def job_to_json(
@@ -170,12 +173,12 @@ def beaten_to_json(ranking: PlanRanking, *, top: int) -> list[dict[str, Any]]:
 
 def plans_to_json(plans: RankedJob, setting: PriceSetting, *, top: int) -> list[dict[str, Any]]:
     """The fastest plans; SI units."""
-    return [plan_to_json(plans, place, setting) for place in range(min(top, len(plans.ranking.ranked)))]
+    fastest = list(plans.ranking.ranked[:top])
+    return [plan_to_json(plans, each, fastest[0], setting) for each in fastest]
 
 
-def plan_to_json(plans: RankedJob, place: int, setting: PriceSetting) -> dict[str, Any]:
-    """One plan, by its place among those that fit, fastest first."""
-    each, best = plans.ranking.ranked[place], plans.ranking.ranked[0]
+def plan_to_json(plans: RankedJob, each: RankedPlan, best: RankedPlan, setting: PriceSetting) -> dict[str, Any]:
+    """One of the plans that fit; ``best`` is the fastest of them."""
     rows = measured_rows(setting.software)
     return {
         **field_values(each.plan),

@@ -162,7 +162,7 @@ def load_stack(name: str, fitted: FittedConstants, options: Sequence[str] = ()) 
         message = f"no training software is named '{name}'; {suggest(name, list_stacks())}"
         raise InputError(message, key="software")
     values = {key: value for group in stack_groups(name) for key, value in fitted.groups.get(group, {}).items()}
-    numbers = sorted(key for key, kind in get_type_hints(TrainingStack).items() if kind is float)
+    numbers = _numbers()
     for key in values:
         if key not in numbers:
             message = f"group '{stack_group(name)}' has no constant '{key}'; {suggest(key, numbers)}"
@@ -228,6 +228,12 @@ def _with_fit(habits: StackMemory, fitted: FittedConstants) -> StackMemory:
         low_share=PEAK_LOW_SHARE,
         high_share=PEAK_HIGH_SHARE,
     )
+
+
+@cache
+def _numbers() -> tuple[str, ...]:
+    """Names of a stack's constants."""
+    return tuple(sorted(key for key, kind in get_type_hints(TrainingStack).items() if kind is float))
 
 
 @cache

@@ -27,8 +27,8 @@ from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-AT_ONCE = 4096
-"""Plans made into objects at once: bounds the memory that their arrays take."""
+AT_ONCE, AT_FIRST = 4096, 16
+"""Plans made into objects at once: the most bounds the memory of their arrays; who looks at few is told few."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,9 +133,11 @@ class RankedPlans(Sequence[RankedPlan]):
         return self._tell(self._numbers[[place]])[0]
 
     def __iter__(self) -> Iterator[RankedPlan]:
-        """The plans, `AT_ONCE` at a time."""
-        for start in range(0, len(self), AT_ONCE):
-            yield from self._tell(self._numbers[start : start + AT_ONCE])
+        """The plans, up to `AT_ONCE` at a time."""
+        start, size = 0, AT_FIRST
+        while start < len(self):
+            yield from self._tell(self._numbers[start : start + size])
+            start, size = start + size, min(AT_ONCE, 8 * size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -274,8 +274,9 @@ def _brim_words(plan: RankedPlan, setting: PriceSetting) -> str:
 
 def told_apart_sentence(plans: Sequence[RankedPlan], setting: PriceSetting) -> str:
     """How many plans are too near to the first to be told from it; empty if none is."""
-    count = sum(bool(setting.is_within_error(each, plans[0])) for each in plans) - 1
-    if count <= 0 or setting.error_share is None:
+    first, *others = plans
+    count = sum(bool(setting.is_within_error(each, first)) for each in others)
+    if not count or setting.error_share is None:
         return ""
     who = f"{count:,} more plans are" if count > 1 else "One more plan is"
     return f"{who} within the model's error of {setting.error_share:.1%}: which is fastest, a run has to say."

@@ -56,9 +56,9 @@ def plans_table(ranking: PlanRanking, setting: PriceSetting, *, top: int, to_run
     Marks beside its rank say that a plan has parts which no measurement of the software covers, that it may be as fast
     as the first for all that the model's error says, or that it fills the memory to the brim.
     """
-    fastest = ranking.ranked[:top]
-    places = [*range(len(fastest)), *([to_run] if to_run >= len(fastest) else [])]
-    best = [ranking.ranked[place] for place in places]
+    best = list(ranking.ranked[:top])
+    places = [*range(len(best)), *([to_run] if to_run >= len(best) else [])]
+    best += [ranking.ranked[place] for place in places[len(best) :]]
     coverage, unmeasured = coverage_note(best, setting.software)
     caution, others = caution_note(best, setting)
     marks = tuple(map("".join, zip(unmeasured, others, strict=True)))

@@ -17,6 +17,8 @@ from phaze_opt.api.shown import MAX_CHARACTERS, Result
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.search.samplers.random import RandomStrategy
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SPACE = space_text(
     min_area_fraction=0.0,
     num_tc=[4, 16],
@@ -63,7 +65,8 @@ def proved(tiny):
 def flags(keywords):
     """The same problem on the command line."""
     renamed = {"published_form": "as"}
-    pairs = [(f"--{renamed.get(name, name).replace('_', '-')}", str(value)) for name, value in keywords.items()]
+    words = {name: ",".join(map(str, each)) if isinstance(each, list) else str(each) for name, each in keywords.items()}
+    pairs = [(f"--{renamed.get(name, name).replace('_', '-')}", value) for name, value in words.items()]
     return [word for pair in pairs for word in pair]
 
 
@@ -84,6 +87,7 @@ def assert_presents_itself(result, *, num_rows, has_figure=True):
 
 def test_evaluate_is_the_command(tiny, capsys):
     job = {"model": "tiny", "devices": 16, "global_batch": 64, "tokens": 1e9, "grid": "wind"}
+    job |= {"tensor_parallel": [1, 2], "micro_batch": [2, 4]}
     priced = po.evaluate(**job, arch="h100", baseline=["a100-80g", "phaze-tpu-v4"], top=3)
     assert capsys.readouterr() == ("", "")
     printed = run_json(

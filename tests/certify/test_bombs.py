@@ -31,7 +31,7 @@ def rewrite_multipliers(forger: Forger, content: Callable[[int], bytes]) -> None
     path = forger.directory / MULTIPLIERS_FILE
     with np.load(path) as archive:
         columns = {name: archive[name].shape[1] for name in archive.files}
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED, compresslevel=1) as archive:
         for name, count in columns.items():
             archive.writestr(f"{name}.npy", content(count))
 
@@ -72,10 +72,13 @@ def many_rows(forger: Forger) -> str:
 def long_words(forger: Forger) -> str:
     """A word of a megabyte in every row: once in the file, as often as there are rows when unpacked."""
 
-    def change(columns: dict[str, list]) -> None:
-        columns["reason"] = ["x" * (1 << 20)] * len(columns["reason"])
+    def change(table: pa.Table) -> pa.Table:
+        place = table.schema.get_field_index("reason")
+        field, ones = table.schema.field(place), pa.array(np.zeros(len(table), dtype=np.int32))
+        words = pa.DictionaryArray.from_arrays(ones, pa.array(["x" * (1 << 20)])).cast(field.type)
+        return table.set_column(place, field, words)
 
-    forger.points(change)
+    forger.table(change)
     return POINTS_FILE
 
 

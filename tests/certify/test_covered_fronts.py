@@ -94,7 +94,11 @@ def test_kernels_of_fronts_equal_all_pairs(num_known):
 
 
 @pytest.mark.parametrize(
-    "axes", [PARETO_AXES, pytest.param((FrontAxis.THROUGHPUT, FrontAxis.COST), marks=pytest.mark.slow), FOUR[1:]]
+    "axes",
+    [
+        PARETO_AXES,
+        *(pytest.param(each, marks=pytest.mark.slow) for each in ((FrontAxis.THROUGHPUT, FrontAxis.COST), FOUR[1:])),
+    ],
 )
 def test_other_goals_are_covered_too(axes, tmp_path):
     """At tolerance 0 the front has a design for every die, up to what schedules that are solved further tell apart."""

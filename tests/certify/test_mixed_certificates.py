@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from kits.family_models import SMALL
+from kits.fewer_cases import every
 from kits.mixed_models import HEAD, OWN, SMALLER, TWIN, ReluChain, mixed_model, understand_mixed_models
 from kits.planned import WIDE, checker, compiled, draw_times, least_of_all, prover_loads
 from planned_certificate import PLANS, SPACE, planned_scenario, write_planned_certificate
@@ -59,8 +60,14 @@ def models():
     }
 
 
-@pytest.mark.parametrize("software", ["megatron-core", "maxtext-offload", "llm-foundry", "megatron-2022"])
-@pytest.mark.parametrize("name", [*EQUAL_UNITS, "layers", "relu layers", "words"])
+@pytest.mark.parametrize(
+    ("name", "software"),
+    every(
+        2,
+        [*EQUAL_UNITS, "layers", "relu layers", "words"],
+        ["megatron-core", "maxtext-offload", "llm-foundry", "megatron-2022"],
+    ),
+)
 def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
     rng = np.random.default_rng(len(name) + len(software))
     choices = replace(WIDE, tensor=(1, 2), context=(1,), micro_batch=(2,), state_shards=(0,))

@@ -90,7 +90,12 @@ def within_capex(goal: Goal, *, prices: tuple[tuple[str, float], ...] = ()) -> C
 
 @pytest.mark.parametrize(
     ("goal", "most_rows"),
-    [(Goal.THROUGHPUT, 10), (Goal.THROUGHPUT_PER_TDP, 10), (Goal.PARETO, 10), (Goal.PARETO, 1000)],
+    [
+        (Goal.THROUGHPUT, 10),
+        pytest.param(Goal.THROUGHPUT_PER_TDP, 10, marks=pytest.mark.slow),
+        (Goal.PARETO, 10),
+        pytest.param(Goal.PARETO, 1000, marks=pytest.mark.slow),
+    ],
 )
 def test_a_budget_of_capex_equals_brute_force(goal, most_rows, tmp_path, monkeypatch):
     problem = within_capex(goal)

@@ -6,6 +6,7 @@ from itertools import product
 
 import numpy as np
 import pytest
+from kits.fewer_cases import every
 from kits.planned import WIDE, checker, compiled, draw_times, planned_scenario, prover_loads
 
 from phaze_opt.certify.check.plans.admitted import admitted_plans
@@ -127,8 +128,7 @@ def test_free_stages_and_replicas_leave_no_room_on_any_cluster(name):
 RULES = {load_stack(name, load_fitted()).rules: name for name in list_stacks()}
 
 
-@pytest.mark.parametrize("rules", [rules for rules in RULES if rules], ids=RULES.get)
-@pytest.mark.parametrize("sequence", [96, 97, 104])
+@pytest.mark.parametrize(("rules", "sequence"), every(2, [rules for rules in RULES if rules], [96, 97, 104]))
 def test_launchers_leave_the_same_plans(rules, sequence):
     """Both ways to read a software's rules agree on plans that some of them forbid."""
     num_refused = 0
@@ -221,10 +221,21 @@ def test_sets_are_the_problems_that_plans_are_scheduled_as(name, software):
 
 
 @pytest.mark.parametrize(
-    "software",
-    ["ideal", "megatron-core", "maxtext-offload", "llm-foundry", "torchtitan", "megatron-deepspeed-bf16", "nanotron"],
+    ("software", "name"),
+    every(
+        2,
+        [
+            "ideal",
+            "megatron-core",
+            "maxtext-offload",
+            "llm-foundry",
+            "torchtitan",
+            "megatron-deepspeed-bf16",
+            "nanotron",
+        ],
+        ["gpt2-xl", "mixtral-8x7b"],
+    ),
 )
-@pytest.mark.parametrize("name", ["gpt2-xl", "mixtral-8x7b"])
 def test_memory_is_that_of_every_stage(name, software):
     rng = np.random.default_rng(len(software))
     scenario = planned_scenario(name, software=software, choices=part_of(rng, WIDE))

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,21 @@ def _analyse(directory: Path, prover: PowerProver, **changes: object) -> RobustR
     return analyse_robustness(PROBLEM, options, ROBUST, prover=prover)
 
 
+Whole = Callable[[int], tuple[RobustResult, PowerProver]]
+
+
+@pytest.fixture(scope="module", name="whole")
+def _whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
+    """An analysis that nothing disturbs, by the seed of its toy, and the toy; made once."""
+
+    @cache
+    def make(seed: int) -> tuple[RobustResult, PowerProver]:
+        prover = PowerProver(PROBLEM.space.size, seed)
+        return _analyse(tmp_path_factory.mktemp("whole"), prover), prover
+
+    return make
+
+
 def _table(prover: PowerProver, result: RobustResult) -> NDArray[np.float64]:
     """Every point in every world."""
     return np.array([prover.values(world.settings) for world in result.worlds])
@@ -46,9 +62,8 @@ def _timeless(result: RobustResult) -> RobustResult:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_equals_brute_force(tmp_path: Path, seed: int) -> None:
-    prover = PowerProver(PROBLEM.space.size, seed)
-    result = _analyse(tmp_path, prover)
+def test_equals_brute_force(whole: Whole, seed: int) -> None:
+    result, prover = whole(seed)
     table = _table(prover, result)
     best = table.max(axis=1)
     assert len(result.worlds) == 1 + 2**4 + len(result.assumptions.alternatives) + 3
@@ -70,9 +85,8 @@ def test_equals_brute_force(tmp_path: Path, seed: int) -> None:
     assert good == {*table.argmax(axis=1).tolist(), *np.argsort(-table[0])[:3].tolist(), result.minimax.index}
 
 
-def test_conclusions_follow_from_the_table(tmp_path: Path) -> None:
-    prover = PowerProver(PROBLEM.space.size, 1)
-    result = _analyse(tmp_path, prover)
+def test_conclusions_follow_from_the_table(whole: Whole) -> None:
+    result, prover = whole(1)
     table = _table(prover, result)
     nominal = int(table[0].argmax())
     regrets = 1.0 - table[:, nominal] / table.max(axis=1)
@@ -85,10 +99,9 @@ def test_conclusions_follow_from_the_table(tmp_path: Path) -> None:
     assert ratios[0].found == pytest.approx(tuple(table[:, nominal] / (0.5 * table.mean(axis=1))))
 
 
-def test_what_keeping_a_parameter_costs(tmp_path: Path) -> None:
+def test_what_keeping_a_parameter_costs(whole: Whole) -> None:
     """The best of all points with the nominal best design's width, in every world, by hand."""
-    prover = PowerProver(PROBLEM.space.size, 1)
-    result = _analyse(tmp_path, prover)
+    result, prover = whole(1)
     table = _table(prover, result)
     shapes = [c for c in result.conclusions if c.kind is ConclusionKind.SHAPE]
     assert len(shapes) == 4, "an axis with one value has nothing to conclude"
@@ -104,10 +117,9 @@ def test_what_keeping_a_parameter_costs(tmp_path: Path) -> None:
     assert any(width.is_proved)
 
 
-def test_effects_are_of_one_group_alone(tmp_path: Path) -> None:
+def test_effects_are_of_one_group_alone(whole: Whole) -> None:
     """Two corners that differ in one group: the mean of their log-ratios by hand."""
-    prover = PowerProver(PROBLEM.space.size, 2)
-    result = _analyse(tmp_path, prover)
+    result, _ = whole(2)
     values = {world.ends: o.value for world, o in zip(result.worlds, result.optima, strict=True) if world.ends}
     for position, effect in enumerate(result.effects):
         logs = [
@@ -134,16 +146,15 @@ def test_the_file_holds_the_result(tmp_path: Path) -> None:
         read_result(path)
 
 
-@pytest.mark.parametrize("fail_after", [2, 20, 21, 35, 60])
-def test_an_interruption_changes_nothing_and_costs_one_piece(tmp_path: Path, fail_after: int) -> None:
-    whole = PowerProver(PROBLEM.space.size, 3)
-    expected = _analyse(tmp_path / "whole", whole)
+@pytest.mark.parametrize("fail_after", [2, 20, *(pytest.param(each, marks=pytest.mark.slow) for each in (21, 35)), 60])
+def test_an_interruption_changes_nothing_and_costs_one_piece(tmp_path: Path, whole: Whole, fail_after: int) -> None:
+    expected, undisturbed = whole(3)
     with pytest.raises(KeyboardInterrupt):
         _analyse(tmp_path / "cut", PowerProver(PROBLEM.space.size, 3, fail_after=fail_after))
     again = PowerProver(PROBLEM.space.size, 3)
     found = _analyse(tmp_path / "cut", again, is_resumed=True)
     assert _timeless(found) == _timeless(expected)
-    assert len(again.calls) == len(whole.calls) - (fail_after - 1)
+    assert len(again.calls) == len(undisturbed.calls) - (fail_after - 1)
 
 
 def test_a_finished_analysis_is_read_back_if_it_is_the_one_asked_for(tmp_path: Path) -> None:
@@ -161,13 +172,12 @@ def test_two_analyses_of_one_problem_do_not_share_a_journal(tmp_path: Path) -> N
         _analyse(tmp_path, PowerProver(PROBLEM.space.size))
 
 
-def test_without_resume_it_starts_afresh(tmp_path: Path) -> None:
+def test_without_resume_it_starts_afresh(tmp_path: Path, whole: Whole) -> None:
     with pytest.raises(KeyboardInterrupt):
         _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=10))
-    again, whole = PowerProver(PROBLEM.space.size), PowerProver(PROBLEM.space.size)
+    again = PowerProver(PROBLEM.space.size)
     _analyse(tmp_path, again)
-    _analyse(tmp_path / "whole", whole)
-    assert again.calls == whole.calls
+    assert again.calls == whole(0)[1].calls
 
 
 def test_what_follows_a_torn_line_can_be_read(tmp_path: Path) -> None:
@@ -204,37 +214,39 @@ def changed(path: Path) -> None:
     [(JOURNAL_FILE, tear, 1), (JOURNAL_FILE, changed, 1), ("world-*.npz", flip_a_bit, 1), ("world-*.npz", tear, 1)],
 )
 def test_a_spoilt_piece_costs_that_piece(
-    tmp_path: Path, name: str, spoil: Callable[[Path], None], num_lost: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    whole: Whole,
+    name: str,
+    spoil: Callable[[Path], None],
+    num_lost: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    whole = PowerProver(PROBLEM.space.size)
-    expected = _analyse(tmp_path / "whole", whole)
+    expected, undisturbed = whole(0)
     with pytest.raises(KeyboardInterrupt):
         _analyse(tmp_path / "cut", PowerProver(PROBLEM.space.size, fail_after=40))
     spoil(next(iter(sorted((tmp_path / "cut").rglob(name)))))
     again = PowerProver(PROBLEM.space.size)
     assert _timeless(_analyse(tmp_path / "cut", again, is_resumed=True)) == _timeless(expected)
-    assert len(again.calls) == len(whole.calls) - 39 + num_lost
+    assert len(again.calls) == len(undisturbed.calls) - 39 + num_lost
     assert "again" in caplog.text
 
 
 def test_a_journal_of_an_earlier_version_is_begun_afresh_with_a_note(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, whole: Whole, caplog: pytest.LogCaptureFixture
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=40))
     (path,) = tmp_path.rglob(JOURNAL_FILE)
     path.rename(path.with_name("worths.jsonl"))
-    again, whole = PowerProver(PROBLEM.space.size), PowerProver(PROBLEM.space.size)
+    again = PowerProver(PROBLEM.space.size)
     _analyse(tmp_path, again, is_resumed=True)
-    _analyse(tmp_path / "whole", whole)
-    assert again.calls == whole.calls
+    assert again.calls == whole(0)[1].calls
     assert "another version" in caplog.text
 
 
-def test_jobs_change_no_number(tmp_path: Path) -> None:
-    one = _analyse(tmp_path / "one", PowerProver(PROBLEM.space.size, 3))
-    two = _analyse(tmp_path / "two", PowerProver(PROBLEM.space.size, 3), jobs=2)
-    assert _timeless(two) == _timeless(one)
+def test_jobs_change_no_number(tmp_path: Path, whole: Whole) -> None:
+    two = _analyse(tmp_path, PowerProver(PROBLEM.space.size, 3), jobs=2)
+    assert _timeless(two) == _timeless(whole(3)[0])
 
 
 def test_progress_tells_every_stage(tmp_path: Path) -> None:
@@ -273,8 +285,8 @@ def test_nothing_uncertain_leaves_choices_alone(tmp_path: Path) -> None:
     assert len(result.assumptions.left_out) == len(AssumptionGroup)
 
 
-def test_every_good_design_says_why(tmp_path: Path) -> None:
-    result = _analyse(tmp_path, PowerProver(PROBLEM.space.size, 1))
+def test_every_good_design_says_why(whole: Whole) -> None:
+    result, _ = whole(1)
 
     def by_role(role: str) -> RobustDesign:
         return next(design for design in result.designs if role in design.roles)

@@ -10,6 +10,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.report import page
 from phaze_opt.track.null import NullSession
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SPACE = space_text(min_area_fraction=0.0, num_tc=[1, 2], num_vc=[1, 2], tc_width=[8], tc_depth=[8], glb_mb=[4])
 
 
@@ -41,7 +43,7 @@ def test_search_with_a_file_in_the_way_of_its_page(space, tmp_path, capsys, monk
         warned_once(err)
 
 
-@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize("is_json", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_certify_with_a_page_that_cannot_be_written(is_json, space, tmp_path, capsys, monkeypatch):
     fail_pages(monkeypatch)
     arguments = ["certify", "--model", "tiny", "--devices", "8", "--global-batch", "16", "--no-tracking"]

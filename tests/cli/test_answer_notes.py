@@ -5,6 +5,8 @@ from command_runs import printed, refused, run_json
 
 from phaze_opt.track.null import NullSession
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TINY = "--model tiny --devices 8 --tensor-parallel 1 --no-range --work-dir"
 TABLES = ("--silicon", "phaze")
 CHIP = "num_tc=4,num_vc=4,tc_width=64,tc_depth=64,glb_mb={glb},hbm_gb=17"

@@ -29,6 +29,8 @@ from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 from phaze_opt.study.truth import keep_truth
 from phaze_opt.workload.config import load_model
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SPACE = space_text(
     min_area_fraction=0.0,
     num_tc=[4, 16],

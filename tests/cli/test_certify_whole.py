@@ -7,6 +7,8 @@ import pytest
 from command_runs import printed, refused, run, run_json
 from sample_files import space_text
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 SPACE = space_text(
     min_area_fraction=0.0,
     num_tc=[4, 16],

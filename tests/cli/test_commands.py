@@ -11,6 +11,8 @@ from command_runs import printed, refused, run_json
 
 from phaze_opt.cli.main import COMMANDS
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 INLINE = "num_tc=4,num_vc=8,tc_width=128,tc_depth=128,glb_mb=64,hbm_gb=32"
 EVALUATE = ["evaluate", "--model", "tiny", "--arch", INLINE, "--devices", "16", "--global-batch", "64"]
 
@@ -195,7 +197,7 @@ def test_a_pipeline_of_several_designs_is_planned_as_one_design_is(tmp_path, cap
     assert run_json([*placed, tmp_path, "--as", "phaze"], capsys)["heterogeneous"]["plan"] is None
 
 
-@pytest.mark.parametrize("objective", ["throughput_per_tdp", "pareto"])
+@pytest.mark.parametrize("objective", [pytest.param("throughput_per_tdp", marks=pytest.mark.slow), "pareto"])
 def test_search_objectives(objective, tmp_path, capsys):
     document = run_json([*SEARCH, "--objective", objective, "--no-tracking", "--work-dir", str(tmp_path)], capsys)
     assert document["best"] is not None

@@ -7,6 +7,8 @@ from command_runs import printed, refused, run, run_json
 
 from phaze_opt.certify.check.check import check_certificate
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 TINY = "--model tiny --devices 8 --global-batch 16 --tensor-parallel 1 --no-range --silicon die"
 ONE_PLAN = "--pipeline 1 --interleave 1 --zero 0 --micro-batch 1 --recompute never"
 SPACE = (

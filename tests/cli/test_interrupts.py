@@ -50,7 +50,9 @@ def test_every_command_says_what_is_kept(command, capsys, monkeypatch):
         (0.2, PLANS, "nothing is kept"),
         (1.5, PLANS, "nothing is kept"),
         (1.0, f"calibrate --data {DATA / 'op_neusight_fp32.csv'} --out c.json", "the file of --out"),
-        (1.0, "validate op_neusight_fp32 train_vtrain_singlenode", "nothing is kept"),
+        pytest.param(
+            1.0, "validate op_neusight_fp32 train_vtrain_singlenode", "nothing is kept", marks=pytest.mark.slow
+        ),
     ],
 )
 def test_ctrl_c_while_it_runs(seconds, arguments, words, tmp_path):
@@ -63,7 +65,7 @@ def test_ctrl_c_while_it_runs(seconds, arguments, words, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize("is_json", [pytest.param(False, marks=pytest.mark.slow), True])
 def test_an_interrupted_search_prints_its_best_and_says_how_to_go_on(is_json, tmp_path, capsys, monkeypatch):
     """Ctrl-C inside a kernel comes as a SystemError; the search ends as it does on a plain one."""
     work = [*SEARCH.split(), "--trials", "6", "--strategy", "random", "--work-dir", str(tmp_path)]

@@ -51,9 +51,10 @@ def run_limited(commands, folder, *, limit=None, value=0):
 
 @pytest.fixture(scope="module")
 def ended_without_room(tmp_path_factory):
-    """How each command ends that must keep something."""
-    ended = run_limited(KEEPERS.values(), tmp_path_factory.mktemp("full"), limit=resource.RLIMIT_FSIZE)
-    return dict(zip(KEEPERS, ended, strict=True))
+    """How each command ends that must keep something, and one that keeps nothing."""
+    commands = {"evaluate": ["evaluate", *WORK, "--arch", "phaze-tpu-v4"], **KEEPERS}
+    ended = run_limited(commands.values(), tmp_path_factory.mktemp("full"), limit=resource.RLIMIT_FSIZE)
+    return dict(zip(commands, ended, strict=True))
 
 
 @pytest.mark.parametrize("command", KEEPERS)
@@ -72,9 +73,8 @@ def test_a_directory_that_may_not_be_written_is_one_sentence(command, tmp_path):
     assert err.count("\n") == 1
 
 
-def test_nothing_is_written_by_a_command_that_keeps_nothing(tmp_path):
-    evaluate = ["evaluate", *WORK, "--arch", "phaze-tpu-v4"]
-    ((code, out, err),) = run_limited([evaluate], tmp_path, limit=resource.RLIMIT_FSIZE)
+def test_nothing_is_written_by_a_command_that_keeps_nothing(ended_without_room):
+    code, out, err = ended_without_room["evaluate"]
     assert code == 0, err
     assert json.loads(out)["status"] == "feasible"
 

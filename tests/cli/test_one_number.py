@@ -38,7 +38,9 @@ ARCHITECTURES = {
 }
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
+@pytest.mark.parametrize(
+    "arch", [pytest.param(each, marks=pytest.mark.slow if "never" in each else ()) for each in ARCHITECTURES]
+)
 def test_what_is_shown_changes_no_number(arch, capsys) -> None:
     job = [*RANGED, *ARCHITECTURES[arch]]
     plain = run_json(job, capsys)
@@ -127,7 +129,7 @@ def test_published_figures_are_those_of_data_sheets() -> None:
     assert set(published) <= set(list_devices())
 
 
-@pytest.mark.parametrize("arch", ["h100", "tpu-v5p"])
+@pytest.mark.parametrize("arch", ["h100", pytest.param("tpu-v5p", marks=pytest.mark.slow)])
 def test_each_of_several_models_has_the_best_plan_of_its_own(arch, capsys) -> None:
     job = f"evaluate --devices 16 --global-batch 64 --arch {arch} --baseline mi300x --no-range".split() + FEW
     both = run_json([*job, "--model", "bert-large,gpt2-xl"], capsys)

@@ -38,7 +38,7 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> StudyResult:
         contenders=(Contender("random", "random"), Contender("tpe", "tpe")),
         settings=(Setting(name="fast", **CHOICES), Setting(name="front", goal=Goal.PARETO, **CHOICES)),
         seeds=(0, 1),
-        budget=Budget(5),
+        budget=Budget(3),
         judgement=Judgement(num_bootstrap=200),
     )
     return run_study(config, work_dir=work_dir)

@@ -91,7 +91,7 @@ def test_run_list_and_compare(study: Path, tmp_path: Path, capsys: Capture) -> N
     resumed = run_json(["study", "run", str(study), "--resume", "--no-tracking", *where], capsys)
     assert {**resumed, "wall_s": 0} == {**answer, "wall_s": 0}
     study.write_text(STUDY.replace("evaluations = 6", "evaluations = 4"))
-    other = run_json(["study", "run", str(study), "--no-tracking", *where], capsys)
+    other = run_json(["study", "run", str(study), "--worker", "--no-tracking", *where], capsys)
     assert other["study_id"] != answer["study_id"]
     out = printed(["study", "compare", answer["study_id"], other["study_id"], *where], capsys)
     assert "random in default.tiny" in out
@@ -238,7 +238,7 @@ def test_nothing_feasible_is_exit_code_3(study: Path, tmp_path: Path, capsys: Ca
 
 
 def test_ctrl_c_is_exit_code_130_and_resume_goes_on(study: Path, tmp_path: Path) -> None:
-    study.write_text(STUDY.replace("evaluations = 6", "evaluations = 100").replace("seeds = 2", "seeds = 40"))
+    study.write_text(STUDY.replace("evaluations = 6", "evaluations = 20").replace("seeds = 2", "seeds = 200"))
     command = [sys.executable, "-m", "phaze_opt", "study", "run", str(study), "--work-dir", str(tmp_path)]
     command += ["--no-tracking", "--resume"]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
@@ -262,7 +262,7 @@ def test_help(command: str, capsys: Capture) -> None:
     assert "--work-dir" in out
 
 
-@pytest.mark.parametrize("is_json", [False, True])
+@pytest.mark.parametrize("is_json", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_report_that_cannot_be_written_costs_a_warning(is_json, study, capsys, monkeypatch) -> None:
     from phaze_opt.report.study import page
 

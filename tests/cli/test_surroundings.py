@@ -66,7 +66,7 @@ def ended(redirections: str, *arguments: str, **variables: str) -> subprocess.Co
     )
 
 
-@pytest.mark.parametrize("redirections", [">&-", "<&- >&- 2>&-"])
+@pytest.mark.parametrize("redirections", [pytest.param(">&-", marks=pytest.mark.slow), "<&- >&- 2>&-"])
 def test_closed_streams_end_in_silence(redirections):
     result = ended(redirections, "strategies")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", "")

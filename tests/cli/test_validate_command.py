@@ -14,6 +14,8 @@ from phaze_opt.hardware.fitted import read_fitted_file
 from phaze_opt.validation import calibrate as calibration
 from phaze_opt.validation import registry
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 FIGURES = {"mape", "median_ape", "p90_ape", "bias", "spearman", "kendall", "baseline_mape"}
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from kits.fewer_cases import every
 
 from phaze_opt.cost.compiled_step import NUM_PASSES
 from phaze_opt.cost.device_seconds import NUM_CLASSES
@@ -44,8 +45,10 @@ def drawn(*, has_groups: bool) -> list[ParallelPlan]:
     return list(plans.take(np.sort(chosen)))
 
 
-@pytest.mark.parametrize("software", ["megatron-core", "maxtext", "llm-foundry"])
-@pytest.mark.parametrize("name", ["two-level", "dgx-h100", "tpu-v5p-torus"])
+@pytest.mark.parametrize(
+    ("name", "software"),
+    every(2, ["two-level", "dgx-h100", "tpu-v5p-torus"], ["megatron-core", "maxtext", "llm-foundry"]),
+)
 def test_all_of_a_tensor_group_named_or_not_is_one_price(name, software):
     """To the last bit: price, bound and memory."""
     network, plans = load_network(name, num_devices=DEVICES), drawn(has_groups=True)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from kits.fewer_cases import every
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import (
@@ -64,8 +65,7 @@ def test_never_worse_than_an_equal_split_and_within_its_bound(step, prices, chun
     assert 0 <= found.gap <= 1e-6 + 1e-9
 
 
-@pytest.mark.parametrize("chunking", list(Chunking))
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("chunking", "seed"), every(2, Chunking, range(4)))
 def test_no_point_of_a_grid_is_better(chunking, seed):
     rng = np.random.default_rng(seed)
     step = [

@@ -4,6 +4,7 @@ import itertools
 import json
 
 import pytest
+from kits.fewer_cases import every
 from kits.graphs import graph_model_flops, graph_of
 
 from phaze_opt.graph.flops import model_flops, sequence_head_flops
@@ -44,10 +45,9 @@ def flops_per_token(name: str, sequence: int) -> float:
     return 6 * matmul_weights(name) + 12 * layers * hidden * sequence
 
 
-@pytest.mark.parametrize("is_sequence_parallel", [False, True])
-@pytest.mark.parametrize("attention", list(AttentionForm))
-@pytest.mark.parametrize(("name", "t"), CASES)
-def test_flop_identity(name: str, t: int, attention: AttentionForm, is_sequence_parallel: bool) -> None:
+@pytest.mark.parametrize(("case", "attention", "is_sequence_parallel"), every(2, CASES, AttentionForm, [False, True]))
+def test_flop_identity(case: tuple[str, int], attention: AttentionForm, is_sequence_parallel: bool) -> None:
+    name, t = case
     model = load_model(name)
     sequence, batch = min(model.max_sequence_length, 2048), 2
     training = {"attention": attention, "is_sequence_parallel": is_sequence_parallel}

@@ -74,7 +74,7 @@ def least_of_all(objective, points):
 @pytest.mark.parametrize(
     ("software", "num_layers", "choices"),
     [
-        ("maxtext", 3, {}),
+        pytest.param("maxtext", 3, {}, marks=pytest.mark.slow),
         ("megatron-core", 4, {"pipeline": (2,)}),
         ("maxtext", 4, {"pipeline": (2,), "interleave": (2,)}),
         ("megatron-core", 3, {"pipeline": (4,), "tensor": (1,), "recompute": (Recompute.NONE, Recompute.FULL)}),

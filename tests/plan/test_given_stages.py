@@ -91,7 +91,12 @@ def least_of_given(objective, point):
 
 @pytest.mark.parametrize(
     ("blocks", "recompute"),
-    [("2,2x1,2", "none,2xfull,none"), ("1,5", "2xselective"), ("2x3", ""), ("4,2", "full,none")],
+    [
+        ("2,2x1,2", "none,2xfull,none"),
+        pytest.param("1,5", "2xselective", marks=pytest.mark.slow),
+        ("2x3", ""),
+        pytest.param("4,2", "full,none", marks=pytest.mark.slow),
+    ],
 )
 def test_the_best_design_plan_is_the_least_of_the_given_stages(blocks, recompute):
     options = {"stage_blocks": blocks} | ({"stage_recompute": recompute} if recompute else {"recompute": "none"})

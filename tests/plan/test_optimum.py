@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.family_models import SMALL
+from kits.fewer_cases import every
 from kits.steps import SMALL_MODEL, serial_times
 
 from phaze_opt.cost.clocks import MachineClock
@@ -195,8 +196,7 @@ def test_layers_that_differ_are_cut_at_the_best_of_all_places(name, pipeline, ze
     compare_with_every_plan(uneven_model(name), 16, choices, software, quantile)
 
 
-@pytest.mark.parametrize("name", ["words", "sound", "resnet18"])
-@pytest.mark.parametrize("zero", [0, 2, 3])
+@pytest.mark.parametrize(("name", "zero"), every(2, ["words", "sound", "resnet18"], [0, 2, 3]))
 def test_bounds_over_all_places_lie_below(name, zero):
     """The closed bound, the least bound and the best price, in this order."""
     model, machine = uneven_model(name), machine_of(1e15, data_overlap=0.8, parameter_overlap=0.6)

@@ -1,4 +1,4 @@
-"""Runs commands in a process of their own, under an environment, and keeps what they print and write."""
+"""Runs commands, in this process or in one under another environment, and keeps what they print and write."""
 
 import contextlib
 import io
@@ -38,9 +38,19 @@ def run_commands(commands, folder, environment):
         cwd=folder, env={**kept, **PLAIN, **environment}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, f"{done.returncode}: {done.stderr}"
+    return _read(commands, json.loads(done.stdout.splitlines()[-1]), folder, done.stderr)
+
+
+def run_here(commands, folder):
+    """The same in this process, under the environment that it has."""
+    with contextlib.chdir(folder):
+        return _read(commands, _print(commands), folder, "")
+
+
+def _read(commands, printed, folder, words):
     said = []
-    for command, (code, out) in zip(commands, json.loads(done.stdout.splitlines()[-1]), strict=True):
-        assert code == 0, f"{command}: {out}{done.stderr}"
+    for command, (code, out) in zip(commands, printed, strict=True):
+        assert code == 0, f"{command}: {out}{words}"
         said.append(Said(code, json.loads(out.replace(str(folder), ".")), _files(folder)))
     return said
 
@@ -53,20 +63,21 @@ def _files(folder):
     }
 
 
-def _main():
+def _print(commands):
+    """Exit code and standard output of each."""
     from phaze_opt.cli.main import main
 
-    said = []
-    for command in json.loads(sys.argv[1]):
+    printed = []
+    for command in commands:
         out, code = io.StringIO(), 0
         with contextlib.redirect_stdout(out):
             try:
                 main([*command, "--json"])
             except SystemExit as stop:
                 code = stop.code or 0
-        said.append((code, out.getvalue()))
-    sys.stdout.write(json.dumps(said))
+        printed.append((code, out.getvalue()))
+    return printed
 
 
 if __name__ == "__main__":
-    _main()
+    sys.stdout.write(json.dumps(_print(json.loads(sys.argv[1]))))

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from commands import run_commands
+from commands import run_commands, run_here
 from comparison import differences
 from environments import KERNELS, SURROUNDINGS
 
@@ -23,9 +23,8 @@ SMALL = {
 }
 
 
-def outcome(folder, environment, commands):
+def outcome(said, commands):
     """What the commands printed, by name, and the files that all of them left."""
-    said = run_commands(list(commands.values()), folder, environment)
     lines = dict(zip(commands, (each.line for each in said), strict=True))
     return lines | said[-1].files
 
@@ -33,7 +32,7 @@ def outcome(folder, environment, commands):
 @pytest.fixture(scope="module", name="plain")
 def _plain(tmp_path_factory):
     folder = tmp_path_factory.mktemp("plain")
-    return folder, outcome(folder, {}, SMALL)
+    return folder, outcome(run_here(list(SMALL.values()), folder), SMALL)
 
 
 EVERY = {name: value for each in SURROUNDINGS.values() for name, value in each.items()}
@@ -45,11 +44,13 @@ def test_another_kernel_in_other_surroundings_chooses_the_same(kernel, plain, tm
     certificates = {path.parent.name: path.parent for path in folder.rglob("certificate.json")}
     assert len(certificates) == 2
     checks = {name: ["certify", "--check", str(directory)] for name, directory in certificates.items()}
-    found = outcome(tmp_path, KERNELS[kernel] | EVERY, SMALL | checks)
+    commands = SMALL | checks
+    found = outcome(run_commands(list(commands.values()), tmp_path, KERNELS[kernel] | EVERY), commands)
     assert all(found.pop(name)["valid"] is True for name in checks)
     assert not differences(expected, found, is_exact=False)
 
 
 @pytest.mark.slow
 def test_surroundings_change_no_byte(plain, tmp_path):
-    assert not differences(plain[1], outcome(tmp_path, EVERY, SMALL), is_exact=True)
+    found = outcome(run_commands(list(SMALL.values()), tmp_path, EVERY), SMALL)
+    assert not differences(plain[1], found, is_exact=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drawn_blocks import blocks_of
+from kits.fewer_cases import every
 from kits.schedulers import brute_force_makespan, random_problem, serial_sum
 
 from phaze_opt.graph.operator import CoreType
@@ -48,8 +49,7 @@ def fresh(problem, block, *, options=OPTIONS):
     return BlockSolver(block, state, options=options, deadline=time.monotonic() + 30.0)
 
 
-@pytest.mark.parametrize("exclusivity", list(Exclusivity))
-@pytest.mark.parametrize("stage", ["try_tree_search", "try_ordering_model"])
+@pytest.mark.parametrize(("stage", "exclusivity"), every(2, ["try_tree_search", "try_ordering_model"], Exclusivity))
 def test_exact_stages_alone_equal_brute_force(stage, exclusivity):
     for problem, block in single_blocks(count=6, seeds=range(12), exclusivity=exclusivity):
         solver = fresh(problem, block)
@@ -59,7 +59,7 @@ def test_exact_stages_alone_equal_brute_force(stage, exclusivity):
         assert solver.state.lower == pytest.approx(optimum, rel=1e-7)
 
 
-@pytest.mark.parametrize("exclusivity", list(Exclusivity))
+@pytest.mark.parametrize("exclusivity", every(2, Exclusivity))
 def test_heuristics_never_beat_the_optimum_and_crash_bounds_never_exceed_it(exclusivity):
     for problem, block in single_blocks(count=6, seeds=range(30, 44), exclusivity=exclusivity):
         solver = fresh(problem, block)

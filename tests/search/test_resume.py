@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from kits.fewer_cases import every
 from kits.planted import plant
 from toy_runs import SPACE, search_toy
 
@@ -65,8 +66,9 @@ def journal_of(config: SearchConfig) -> Path:
     return config.work_dir / search_id(config, scenario=ToyScenario(), space=SPACE) / "trials.jsonl"
 
 
-@pytest.mark.parametrize("strategy", ["random", "tpe", "cma-es", "nsga2", "qmc", "grid"])
-@pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.5, 0.99])
+@pytest.mark.parametrize(
+    ("strategy", "share"), every(2, ["random", "tpe", "cma-es", "nsga2", "qmc", "grid"], [0.0, 0.05, 0.2, 0.5, 0.99])
+)
 def test_interrupted_and_resumed_equals_uninterrupted(strategy: str, share: float, tmp_path: Path) -> None:
     config = SearchConfig(strategy, num_trials=22, work_dir=tmp_path / "whole", seed=4)
     whole_counter = Counter()

@@ -115,7 +115,7 @@ def test_the_same_seed_gives_the_same_trials_and_another_seed_others(tmp_path: P
     assert trials_of(search(replace(config, seed=6), tmp_path)) != trials_of(first)
 
 
-@pytest.mark.parametrize("strategy", ["tpe", "nsga2"])
+@pytest.mark.parametrize("strategy", ["tpe", pytest.param("nsga2", marks=pytest.mark.slow)])
 def test_two_jobs_give_the_same_trials_as_one(strategy: str, tmp_path: Path) -> None:
     config = SearchConfig(strategy, num_trials=26, seed=2)
     one, two = search(config, tmp_path / "1"), search(replace(config, jobs=2), tmp_path / "2")

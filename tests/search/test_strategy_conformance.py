@@ -126,7 +126,7 @@ def test_what_is_bred_beats_chance_on_the_toy_objective(strategy: Strategy, shar
     ("strategy", "options"),
     [(DigammaStrategy(), {"population": 3}), (ConfuciuXStrategy(), {}), (DigammaStrategy(), {})],
 )
-@pytest.mark.parametrize("num_tc", [(1,), (1, 2)])
+@pytest.mark.parametrize("num_tc", [(1,), pytest.param((1, 2), marks=pytest.mark.slow)])
 def test_what_is_bred_goes_on_in_a_space_that_is_spent(strategy, options, num_tc) -> None:
     space = few_points(num_tc)
     points = propose(strategy, toy_context(space=space, num_trials=30, **options), judge=ToyJudge())

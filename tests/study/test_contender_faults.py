@@ -73,7 +73,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return write
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("jobs", [pytest.param(1, marks=pytest.mark.slow), 2])
 def test_the_study_goes_on_without_the_faulty_strategy(
     install: Install, undisturbed: list[object], tmp_path: Path, jobs: int
 ) -> None:

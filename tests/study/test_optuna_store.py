@@ -193,15 +193,17 @@ class Cutter:
             raise OperationalError("statement", {}, ConnectionError("the server is away"))
 
 
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("is_done", [True, False])
 def test_a_connection_lost_at_any_statement_costs_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_done: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, *, is_done: bool, every: int
 ) -> None:
+    """`make test` loses it at every third statement."""
     monkeypatch.setattr(optuna_store, "POLL_S", 0.0)
     monkeypatch.setattr("time.sleep", lambda _: None)  # Optuna waits too where a statement fails
     store, reader = (open_store(f"sqlite:///{tmp_path / 'store.db'}", heartbeat_s=60, grace_s=120) for _ in range(2))
     cutter = Cutter(store.storage.engine, is_done=is_done)
-    for place in count(1):
+    for place in count(1, every):
         cutter.left, digest = place, f"{place}"
         store.insistence.lost_s = -math.inf
         caplog.clear()

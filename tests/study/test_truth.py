@@ -401,7 +401,7 @@ def test_an_evaluation_contradicts_what_its_schedules_leave_no_room_for(value, i
     assert bool(contradiction(truth, Goal.THROUGHPUT, evaluation)) == is_refuted
 
 
-@pytest.mark.parametrize("batch", [64, 96])
+@pytest.mark.parametrize("batch", [64, pytest.param(96, marks=pytest.mark.slow)])
 def test_an_enumeration_attains_what_a_proof_of_the_same_problem_attains(tmp_path, batch):
     """Evaluations whose schedules leave a fifth open are solved as far as a certificate's before one is called best."""
     axes = replace(SPACE.axes, num_tc=(1, 2, 4), num_vc=(1, 2), tc_width=(64,), micro_batch=(2,))

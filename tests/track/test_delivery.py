@@ -25,6 +25,8 @@ from phaze_opt.track.protocol import Delivery, TrackerConfig
 from phaze_opt.track.sources import count_pending, num_pending
 from phaze_opt.track.store import quiet_mlflow
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 NUM_TRIALS = 12
 EVENTS = example_search(NUM_TRIALS)
 NUM_LINES = NUM_TRIALS + 1
@@ -157,7 +159,9 @@ def test_a_rerun_is_a_run_of_its_own_and_a_resumed_search_is_not(work_dir: Path)
     assert rows(work_dir, searches) == [(2,)]
 
 
-@pytest.mark.parametrize(("num_events", "failing_call"), [(1, 1), (6, 25), (NUM_LINES + 1, 36)])
+@pytest.mark.parametrize(
+    ("num_events", "failing_call"), [(1, 1), pytest.param(6, 25, marks=pytest.mark.slow), (NUM_LINES + 1, 36)]
+)
 def test_what_a_search_left_undelivered_is_delivered_when_it_begins_anew(
     num_events: int, failing_call: int, work_dir: Path, monkeypatch
 ) -> None:

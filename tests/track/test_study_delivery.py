@@ -25,6 +25,8 @@ from phaze_opt.track.records import MAX_CURVE_POINTS, median_curve, thinned
 from phaze_opt.track.store import find_search_runs, newest_link
 from phaze_opt.track.study_views import compare_link, search_views, study_views
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 NUM_TRIALS = 2
 EVENTS = example_study(NUM_TRIALS, num_seeds=1, strategies=("tpe", "random"))
 NUM_CELLS = 4
@@ -184,7 +186,7 @@ def test_an_experiment_of_the_users_keeps_its_note(work_dir: Path) -> None:
     assert "mlflow.sharedViewState.trials" in experiment_tags(work_dir, "mine")
 
 
-@pytest.mark.parametrize("failing_call", [3, 12, 30, 52])
+@pytest.mark.parametrize("failing_call", [3, *(pytest.param(each, marks=pytest.mark.slow) for each in (12, 30)), 52])
 def test_failure_at_any_call_is_repaired_by_the_next_delivery(failing_call: int, work_dir: Path, monkeypatch) -> None:
     real = store.open_client
     monkeypatch.setattr(store, "open_client", lambda where: FlakyClient(real(where), failing_call))

@@ -16,7 +16,6 @@ from phaze_opt.validation.validate import validate
 
 DEVICES = ("MI300X", "B200-SXM", "Gaudi3", "TPUv5e", "V100-SXM3-32GB", "L4", "a machine of tomorrow")
 DTYPES = ("fp8", "fp32", "tf32", "bf16", "fp4")
-NUM_ROWS = 2
 
 
 @pytest.fixture(scope="module")
@@ -29,10 +28,10 @@ def families():
     return load_families()
 
 
-def variations(dataset):
+def variations(dataset, num_rows):
     """A few rows, with other devices, other types, and without one optional column at a time."""
-    step = max(1, len(dataset.rows) // NUM_ROWS)
-    rows = dataset.rows[::step][:NUM_ROWS]
+    step = max(1, len(dataset.rows) // num_rows)
+    rows = dataset.rows[::step][:num_rows]
     columns = dataset.schema.columns
     changes = [{"hardware": name} for name in DEVICES if "hardware" in columns]
     changes += [{"dtype": name} for name in DTYPES if "dtype" in columns]
@@ -41,8 +40,9 @@ def variations(dataset):
 
 
 @pytest.mark.parametrize("name", sorted(set(DATASET_SCHEMAS) - {"mlperf_gpt3"}))
-def test_rows_of_other_machines_and_without_columns_break_nothing(name, datasets, families):
-    rows = variations(datasets[name])
+@pytest.mark.parametrize("num_rows", [1, pytest.param(2, marks=pytest.mark.slow)])
+def test_rows_of_other_machines_and_without_columns_break_nothing(name, num_rows, datasets, families):
+    rows = variations(datasets[name], num_rows)
     family = next(family for family in families if name in family.datasets)
     fitted = load_fitted()
     found = predict_rows([family], rows, fitted)

@@ -214,9 +214,10 @@ def _throughput_of(
     posed = [throughput_in(problem, world) for world in worlds]
     if front.has_bands_of_worlds:
         posed = [replace(each, space=replace(each.space, band_silicon=None)) for each in posed]
-    digests = list(dict.fromkeys(each.digest for each in posed))
-    distinct = [next(each for each in posed if each.digest == digest) for digest in digests]
-    return distinct, [digests.index(each.digest) for each in posed]
+    digests = [each.digest for each in posed]
+    distinct = dict(zip(reversed(digests), reversed(posed), strict=True))
+    order = list(dict.fromkeys(digests))
+    return [distinct[digest] for digest in order], [order.index(digest) for digest in digests]
 
 
 def _checked_world(front: FrontOverWorlds, posed: CertifyProblem, directory: Path, name: str) -> CertificateFiles:

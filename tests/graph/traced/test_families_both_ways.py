@@ -7,6 +7,7 @@ from unittest.mock import patch
 
 import pytest
 from kits.family_pairs import configs, extracted
+from kits.fewer_cases import every
 
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import shared_bytes
@@ -64,8 +65,7 @@ def figures(model, attention, *, tensor=1, is_sequence_parallel=True, **sharding
     return found
 
 
-@pytest.mark.parametrize("attention", list(AttentionForm))
-@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize(("name", "attention"), every(2, CONFIGS, AttentionForm))
 def test_extraction_gives_what_the_config_builds(name, attention):
     one, other = (figures(model_of(name, way), attention) for way in ("extracted", "config"))
     for exact in ("parameters", "model", "FLOPs forward", "FLOPs backward", "length"):
@@ -132,8 +132,12 @@ def test_routers_choose_alike(name):
 
 @pytest.mark.parametrize(
     ("name", "layout"),
-    [(name, layout) for name in WITH_EXPERTS for layout in LAYOUTS if name.endswith("0") or layout[0] < 4],
-    ids=str,
+    [
+        pytest.param(name, layout, id=f"{name}-{layout}", marks=pytest.mark.slow if (place + other) % 2 else ())
+        for place, name in enumerate(WITH_EXPERTS)
+        for other, layout in enumerate(LAYOUTS)
+        if name.endswith("0") or layout[0] < 4
+    ],
 )
 def test_experts_are_spread_alike(name, layout):
     """Over devices of a stage, whole or split by channels: tokens sent and returned, parameters, rows."""
