@@ -1,6 +1,6 @@
 """What a certificate holds, as values; `docs/certificate.md` says what each proves.
 
-Shared by the prover and the checker, so nothing here computes anything but the digest and size of what is stated.
+Shared by the prover and the checker, so nothing here computes anything but the digest of what is stated.
 """
 
 import hashlib
@@ -35,10 +35,6 @@ NO_MULTIPLIERS = -1
 """`multipliers_index` of a row without a bound to compute."""
 BOUND_SLACK = 1e-9
 """Relative width by which batch times are lowered for the rounding of flows and sums."""
-MAX_VALUES = 4_000_000
-"""Numbers, words, lists and objects of a part of a JSON file: a few hundred MB in memory while it is read."""
-MAX_PARTS = 4
-"""Lines of ``pool.json`` and ``solutions.json``: each is a whole JSON value, and goes on where the one before ends."""
 DIGEST_KEY = "digest"
 """Where ``certificate.json`` keeps it."""
 
@@ -483,11 +479,6 @@ class FrontOverWorlds:
     wall_s: float
     digest: str = ""
     has_bands_of_worlds: Annotated[bool, later(default=True)] = True
-
-
-def count_values(content: bytes) -> int:
-    """Numbers, words, lists and objects of JSON at most."""
-    return sum(content.count(mark) for mark in (b",", b"[", b"{", b":"))
 
 
 def content_digest(content: Mapping[str, Any]) -> str:

@@ -20,8 +20,6 @@ from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
     DATA_FILES,
     FORMAT,
-    MAX_PARTS,
-    MAX_VALUES,
     MULTIPLIERS_FILE,
     NO_MULTIPLIERS,
     POINTS_FILE,
@@ -38,7 +36,6 @@ from phaze_opt.certify.certificate import (
     Solution,
     SolutionsFile,
     content_digest,
-    count_values,
 )
 from phaze_opt.certify.point_table import ProofState
 from phaze_opt.certify.pool_entries import grouped, pool_file, pool_parts, without_entries, without_unused
@@ -46,6 +43,7 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proof import Proof
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXES
+from phaze_opt.record.input_files import MAX_PARTS, MAX_VALUES, count_values
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.whole_file import sync_directory as sync_path
 from phaze_opt.record.whole_file import unwritable

@@ -188,7 +188,7 @@ def pose_proof(
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
         report=report,
-        has_check=not proof.no_check,
+        check=None if proof.no_check else partial(checked, is_quiet=is_json),
         has_range=proof.has_range,
         equal_to=proof.equal_to,
         costs=terms,

@@ -126,6 +126,7 @@ def answer_to_json(
 ) -> dict[str, Any]:
     """The line that ``--json`` prints; ``page`` is that of ``--report``."""
     data = result_to_json(answer.result, session, ties=answer.ties, runner_up=answer.runner_up)
+    front, certificate = members_of(answer.result), answer.result.certificate
     return {
         **data,
         "checked": answer.is_checked,
@@ -136,15 +137,8 @@ def answer_to_json(
         **beside_to_json(answer.beside),
         **bills_to_json(answer.bills),
         "least_within": least_to_json(answer.least),
-        "choices": choices_to_json(
-            members_of(answer.result),
-            answer.result.certificate.axes,
-            answer.result.certificate.scenario,
-            ranges=answer.ranges,
-        ),
-        "baselines": machines_to_json(
-            members_of(answer.result), answer.result.certificate.axes, machines_beside(answer.held, answer.bills)
-        ),
+        "choices": choices_to_json(front, certificate.axes, certificate.scenario, ranges=answer.ranges),
+        "baselines": machines_to_json(front, certificate.axes, machines_beside(answer.held, answer.bills)),
         "equal_to": equal_to_json(answer.equal, answer.result, answer.constants),
         "report": None if page is None else str(page),
     }

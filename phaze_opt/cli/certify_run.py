@@ -1,7 +1,7 @@
 """From a checked problem to a printed, recorded proof."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -20,7 +20,6 @@ from phaze_opt.certify.robust.analyse import analyse_robustness, check_size, fro
 from phaze_opt.certify.robust.front import front_beside
 from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustResult
 from phaze_opt.cli import certify_output, output
-from phaze_opt.cli.certify import checked
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.progress import progress, proof_progress
 from phaze_opt.errors import CertificateError, VerificationError
@@ -91,7 +90,7 @@ class ProofRun:
         session: what records the proof.
         robust: worlds to prove besides; None for none.
         report: page to write; None for none.
-        has_check: whether certificates are checked before anything is called proved.
+        check: confirms a certificate before anything is called proved; None to leave that out.
         has_range: whether the best design is priced again under each doubt.
         costs: on what the best design's cost is said; None to say none.
         baselines: machines that the best design is held against.
@@ -105,7 +104,7 @@ class ProofRun:
     session: TrackingSession[ProofEvent]
     robust: RobustOptions | None = None
     report: Path | None = None
-    has_check: bool = True
+    check: Callable[[Path], object] | None = None
     has_range: bool = True
     equal_to: str = ""
     costs: CostTerms | None = None
@@ -146,20 +145,23 @@ class ProofRun:
             is_front = bool(self.problem.axes)
             robust = None if is_front else self._analyse(result)
             over_worlds = self._prove_over_worlds(result) if is_front else None
-            found = Proofs(result, robust, self._prove_on_terms(on_terms), over_worlds, is_checked=self.has_check)
-            if self.has_check:
-                self._check(found)
+            found = Proofs(
+                result, robust, self._prove_on_terms(on_terms), over_worlds, is_checked=self.check is not None
+            )
+            self._check(found)
             return found
 
     def _check(self, found: "Proofs") -> None:
-        """Have independent code confirm every certificate."""
+        """Have independent code confirm every certificate, where that is not left out."""
+        if self.check is None:
+            return
         equal = () if found.equal is None else found.equal.found
         held = [found.result.directory, *(each.result.directory for each in equal)]
         if found.over_worlds is not None:
             held.append(self._robust_file().parent)
         for directory in held:
             try:
-                checked(directory, is_quiet=self.is_json)
+                self.check(directory)
             except CertificateError as error:
                 message = f"nothing is proved: the check refuses the certificate in {directory} ({error}); report it"
                 raise VerificationError(message) from error

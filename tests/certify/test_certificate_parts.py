@@ -10,7 +10,7 @@ from forger import Forger
 from small_problems import small_problem, small_scenario, small_space
 
 from phaze_opt.certify import writing
-from phaze_opt.certify.certificate import MAX_PARTS, POOL_FILE, SOLUTIONS_FILE, count_values
+from phaze_opt.certify.certificate import POOL_FILE, SOLUTIONS_FILE
 from phaze_opt.certify.check import files
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.report import CheckReport
@@ -18,6 +18,7 @@ from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.record.input_files import MAX_PARTS, count_values
 from phaze_opt.schedule.problem import Exclusivity
 
 

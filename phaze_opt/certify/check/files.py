@@ -19,8 +19,6 @@ from phaze_opt.certify.certificate import (
     FORMAT,
     FRONT_FILE,
     JOURNAL_DIRECTORY,
-    MAX_PARTS,
-    MAX_VALUES,
     MULTIPLIERS_FILE,
     POINTS_FILE,
     POOL_FILE,
@@ -30,14 +28,23 @@ from phaze_opt.certify.certificate import (
     PoolFile,
     Solution,
     SolutionsFile,
-    count_values,
     is_unchanged,
 )
 from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.points_table import PointsTable, check_rows, read_points
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.record.input_files import is_directory, is_file, is_there, parse_json, read_bytes, shorten
+from phaze_opt.record.input_files import (
+    MAX_PARTS,
+    MAX_VALUES,
+    count_values,
+    is_directory,
+    is_file,
+    is_there,
+    parse_json,
+    read_bytes,
+    shorten,
+)
 from phaze_opt.record.plain_data import from_plain, to_plain
 
 _TYPE = np.dtype(np.int32)
