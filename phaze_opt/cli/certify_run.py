@@ -163,7 +163,8 @@ class ProofRun:
             try:
                 self.check(directory)
             except CertificateError as error:
-                message = f"nothing is proved: the check refuses the certificate in {directory} ({error}); report it"
+                refusal = f"the check refuses the certificate in {directory} ({error})"
+                message = f"nothing is proved: {refusal}; prove it again without --resume"
                 raise VerificationError(message) from error
 
     def _terms(self) -> TermsPosed | None:

@@ -88,6 +88,7 @@ def _check(directory: Path, tell: OnProgress, constants: Constants | None) -> Ch
     check_rows(points)
     check_budgets(points, space, scenario=certificate.scenario, constants=problem.constants)
     tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
+    tell(CheckProgress(CheckStage.POOL, 0, len(files.pool_parts)))
     pool = price_pool(files.pools(), certificate.scenario.exclusivity)
     tell(CheckProgress(CheckStage.POOL, len(pool.blocks), len(pool.blocks)))
     planned = None if certificate.scenario.plans is None else planned_models(problem)
