@@ -14,11 +14,10 @@ from phaze_opt.api.pricing import FIGURES, cost_facts, plan_words
 from phaze_opt.api.shown import Fact, Result
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.check.worlds import FrontReport
-from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.cli.certify import NEEDED, OF_PROOFS, ProofOptions, check_given, checked, pose_proof
-from phaze_opt.cli.certify_output import result_to_json, worlds_to_json
-from phaze_opt.cli.certify_run import Proofs, find_runner_up
+from phaze_opt.cli.certify_output import answer_to_json as proof_to_json
+from phaze_opt.cli.certify_run import ProofRun, Proofs
 from phaze_opt.cli.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
 from phaze_opt.cli.output import kept_sentences
 from phaze_opt.cli.scenario import load_models, whole_space, within_budget
@@ -32,17 +31,14 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
-from phaze_opt.report.bill import bills_to_json
-from phaze_opt.report.certificate import Ties, claim_sentence, count_ties
 from phaze_opt.report.certificate_page import gap_figure
-from phaze_opt.report.die import ChipBeside, beside_to_json, bills_in
+from phaze_opt.report.die import ChipBeside
 from phaze_opt.report.figures import history_figure, pareto_figure
-from phaze_opt.report.front import front_sentence
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.search.result import SearchResult
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.track.guard import open_tracker
-from phaze_opt.track.protocol import ProofEvent, TrackingSession
+from phaze_opt.track.protocol import TrackingSession
 
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
@@ -146,15 +142,13 @@ class ProvedDesign(Result):
 
     Attributes:
         proofs: the certificate, and what was proved beside it.
-        problem: what was certified.
-        session: what recorded it.
+        run: what proved it.
         notes: sentences that were said on the way.
         beside: the best design, then the baselines and the references on the same job.
     """
 
     proofs: Proofs
-    problem: CertifyProblem
-    session: TrackingSession[ProofEvent]
+    run: ProofRun
     notes: tuple[str, ...] = ()
     beside: tuple[ChipBeside, ...] = ()
 
@@ -194,6 +188,11 @@ class ProvedDesign(Result):
         return self.result.certificate.claim.is_proved
 
     @property
+    def checked(self) -> bool:
+        """Whether independent code confirmed the certificate before it was returned."""
+        return self.proofs.is_checked
+
+    @property
     def directory(self) -> Path:
         """Where the certificate lies."""
         return self.result.directory
@@ -208,6 +207,7 @@ class ProvedDesign(Result):
             return {"is_feasible": False, **counts}
         return {
             "is_proved": claim.is_proved,
+            "checked": self.checked,
             "gap": self.gap,
             **_design_facts(self.best, self.arch, self.bill),
             **counts,
@@ -219,7 +219,7 @@ class ProvedDesign(Result):
             goals = {name: getattr(design, name) for name in OF_FRONTS}
             known = {name: float(value) for name, value in goals.items() if value is not None}
             yield {**known, "num_tied": design.num_tied, **_sizes(design.point)}
-        if self.problem.axes:
+        if self.result.certificate.axes:
             return
         for each in self.result.best:
             yield {
@@ -231,18 +231,12 @@ class ProvedDesign(Result):
             }
 
     def to_dict(self) -> dict[str, Any]:
-        """The certificate's statement and designs, costs and ``robust`` as ``certify --json`` prints them."""
-        result, is_front = self.result, bool(self.problem.axes)
-        ties = Ties(0, 0) if is_front else count_ties(result)
-        runner_up = None if is_front else find_runner_up(result, self.problem)
-        data = result_to_json(result, self.session, ties=ties, runner_up=runner_up)
-        worlds = worlds_to_json(self.proofs.robust, self.proofs.over_worlds, "")
-        data |= {**beside_to_json(self.beside), **bills_to_json(bills_in(self.beside))}
-        return {**data, "robust": worlds, "statement": front_sentence(result) if is_front else claim_sentence(result)}
+        """The document of ``certify --json``."""
+        return proof_to_json(self.run.answer(self.proofs), self.run.session)
 
     def plot(self) -> Figure:
         """Incumbent and bound over time."""
-        return gap_figure(self.result.history, goal=self.problem.goal, end_s=self.result.wall_s)
+        return gap_figure(self.result.history, goal=self.result.certificate.goal, end_s=self.result.wall_s)
 
     def check(self) -> CheckedProof:
         """Check the certificate by code that shares nothing with what proved it.
@@ -391,10 +385,10 @@ def certify(
     except BaseException:
         run.record_interruption()
         raise
-    run.record(proofs.result, proofs.robust, {}, proofs.over_worlds)
+    run.record(proofs, {})
     best = proofs.result.best[0].evaluation if proofs.result.best else None
     shown, _ = run.find_beside(best)
-    return ProvedDesign(proofs, run.problem, run.session, kept_sentences(), shown)
+    return ProvedDesign(proofs, run, kept_sentences(), shown)
 
 
 def _points(options: SpaceOptions, scenario: Scenario) -> SearchSpace:

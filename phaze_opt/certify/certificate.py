@@ -165,7 +165,7 @@ class PoolTopology:
 
 @dataclass(frozen=True, slots=True)
 class PoolFile:
-    """Contents of ``pool.json``."""
+    """A line of ``pool.json``; all have the same topologies and blocks, and further entries of these."""
 
     topologies: tuple[PoolTopology, ...]
 
@@ -303,7 +303,7 @@ class Solution:
 
 @dataclass(frozen=True, slots=True)
 class SolutionsFile:
-    """Contents of ``solutions.json``, by rising index."""
+    """A line of ``solutions.json``, by rising index."""
 
     solutions: tuple[Solution, ...]
 

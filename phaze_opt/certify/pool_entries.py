@@ -1,8 +1,12 @@
 """Pool entries between the scheduler's values and what a certificate holds."""
 
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import (
@@ -13,6 +17,7 @@ from phaze_opt.certify.certificate import (
     PoolFile,
     PoolTopology,
     SearchEntry,
+    Slot,
     TreeEntry,
     TreeNode,
     VectorEntry,
@@ -26,6 +31,8 @@ from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_tree import ProofNode, ProofTree
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block
 
+Entries = NDArray[np.int32]
+_T = TypeVar("_T")
 _TYPE_OF_BIT = {0: CoreType.NONE, TC_BIT: CoreType.TC, VC_BIT: CoreType.VC}
 _BIT_OF_TYPE = {core_type: bit for bit, core_type in _TYPE_OF_BIT.items()}
 
@@ -151,6 +158,91 @@ def certified_entry(entry: PoolEntry, block: Block) -> BoundEntry:
     if isinstance(entry, ProofTree):
         return tree_entry(entry, block)
     return search_entry(entry, block) if isinstance(entry, SearchedBlock) else vector_entry(entry, block)
+
+
+def without_unused(
+    pool: PoolFile, tables: Mapping[str, Entries], slots: Sequence[Slot]
+) -> tuple[PoolFile, dict[str, Entries]]:
+    """A pool without the entries that no row names, and the tables of rows by their new numbers.
+
+    Args:
+        pool: of a proof.
+        tables: the entry of every slot, each of shape (rows, slots).
+        slots: which block's each is.
+    """
+    used: dict[tuple[int, int], set[int]] = defaultdict(set)
+    for table in tables.values():
+        for column, slot in enumerate(slots):
+            used[slot.topology, slot.block].update(np.unique(table[:, column]).tolist())
+    kept = {block: np.array(sorted(numbers), dtype=np.int32) for block, numbers in used.items()}
+
+    thin = {
+        (number, at): [pool.topologies[number].blocks[at].entries[each] for each in chosen.tolist()]
+        for (number, at), chosen in kept.items()
+    }
+    columns = [kept[slot.topology, slot.block] for slot in slots]
+    renamed = {name: np.empty_like(table) for name, table in tables.items()}
+    for name, table in tables.items():
+        for column, numbers in enumerate(columns):
+            renamed[name][:, column] = np.searchsorted(numbers, table[:, column])
+    return _with_entries(pool, thin), renamed
+
+
+def pool_parts(pool: PoolFile, size_of: Callable[[BoundEntry], int], *, room: int) -> list[PoolFile]:
+    """A pool in parts, each with all topologies and blocks, and as many further entries as there is room for.
+
+    Args:
+        pool: of a proof.
+        size_of: values of an entry.
+        room: that the entries of a part may take.
+    """
+    places = [
+        (number, at, entry)
+        for number, topology in enumerate(pool.topologies)
+        for at, block in enumerate(topology.blocks)
+        for entry in block.entries
+    ]
+    parts = []
+    for group in grouped(places, [size_of(entry) for _, _, entry in places], room=room):
+        own: dict[tuple[int, int], list[BoundEntry]] = defaultdict(list)
+        for number, at, entry in group:
+            own[number, at].append(entry)
+        parts.append(_with_entries(pool, own))
+    return parts
+
+
+def without_entries(pool: PoolFile) -> PoolFile:
+    """Its topologies and blocks alone."""
+    return _with_entries(pool, {})
+
+
+def _with_entries(pool: PoolFile, entries: Mapping[tuple[int, int], Sequence[BoundEntry]]) -> PoolFile:
+    """The same topologies and blocks with other entries, by topology and block."""
+    return PoolFile(
+        tuple(
+            replace(
+                topology,
+                blocks=tuple(
+                    replace(block, entries=tuple(entries.get((number, at), ())))
+                    for at, block in enumerate(topology.blocks)
+                ),
+            )
+            for number, topology in enumerate(pool.topologies)
+        )
+    )
+
+
+def grouped(items: Sequence[_T], sizes: Sequence[int], *, room: int) -> list[tuple[_T, ...]]:
+    """Items in groups that follow one another, each of as many as there is room for, and of one at least."""
+    groups: list[list[_T]] = [[]]
+    left = room
+    for item, size in zip(items, sizes, strict=True):
+        if size > left and groups[-1]:
+            groups.append([])
+            left = room
+        groups[-1].append(item)
+        left -= size
+    return [tuple(group) for group in groups]
 
 
 def pool_file(bounder: SpaceBounder) -> PoolFile:

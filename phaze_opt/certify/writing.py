@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,20 +25,25 @@ from phaze_opt.certify.certificate import (
     POINTS_FILE,
     POOL_FILE,
     SOLUTIONS_FILE,
+    BoundEntry,
     Certificate,
     CertificateProvenance,
     Infeasibility,
     PlacementBound,
     PointStatus,
+    PoolBlock,
     PoolFile,
+    Solution,
     SolutionsFile,
     content_digest,
 )
 from phaze_opt.certify.point_table import ProofState
-from phaze_opt.certify.pool_entries import pool_file
+from phaze_opt.certify.pool_entries import grouped, pool_file, pool_parts, without_entries, without_unused
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proof import Proof
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXES
+from phaze_opt.record.input_files import MAX_PARTS, MAX_VALUES, count_values
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.whole_file import sync_directory as sync_path
 from phaze_opt.record.whole_file import unwritable
@@ -47,6 +53,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAX_NAME = 80
+_SPARE_VALUES = 10
+"""Of what stands around solutions."""
 _DIGEST_DIGITS = 16
 _REASONS = tuple(reason.value for reason in Infeasibility)
 
@@ -112,11 +120,17 @@ def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate
     state, problem = proof.state, proof.state.problem
     tables, numbers = _multipliers(state)
     _write_points(state, numbers, directory / POINTS_FILE)
+    pool = pool_file(proof.bounder)
+    parts = [_json(PoolFile, pool)]
+    if count_values(parts[0]) > MAX_VALUES:
+        pool, tables = without_unused(pool, tables, proof.bounder.slots)
+        parts = _pool_parts(pool)
     np.savez_compressed(directory / MULTIPLIERS_FILE, allow_pickle=False, **tables)
-    _write_json(directory / POOL_FILE, PoolFile, pool_file(proof.bounder))
+    _write_parts(directory / POOL_FILE, parts)
     solutions = [state.solved[index].solution for index in sorted(state.solved)]
-    kept = SolutionsFile(tuple(solution for solution in solutions if solution is not None))
-    _write_json(directory / SOLUTIONS_FILE, SolutionsFile, kept)
+    kept = [solution for solution in solutions if solution is not None]
+    groups = grouped(kept, [_size(Solution, each) for each in kept], room=MAX_VALUES - _SPARE_VALUES)
+    _write_parts(directory / SOLUTIONS_FILE, [_json(SolutionsFile, SolutionsFile(group)) for group in groups])
     certificate = Certificate(
         format=FORMAT,
         claim=proof.claim,
@@ -131,7 +145,7 @@ def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate
         axes=problem.axes,
     )
     certificate = replace(certificate, digest=content_digest(to_plain(Certificate, certificate)))
-    _write_json(directory / CERTIFICATE_FILE, Certificate, certificate)
+    _write_parts(directory / CERTIFICATE_FILE, [_json(Certificate, certificate)])
     return certificate
 
 
@@ -211,8 +225,38 @@ def _words(codes: NDArray[Any], words: tuple[str, ...]) -> pa.Array:
     return pa.DictionaryArray.from_arrays(codes.astype(np.int8), pa.array([str(w) for w in words])).cast(pa.string())
 
 
-def _write_json(path: Path, kind: type[Any], value: object) -> None:
-    path.write_text(json.dumps(to_plain(kind, value), allow_nan=True) + "\n", encoding="utf-8")
+def _pool_parts(pool: PoolFile) -> list[bytes]:
+    """A pool as lines that the check reads."""
+
+    def size_of(entry: BoundEntry) -> int:
+        return _size(PoolBlock, PoolBlock((), (), (entry,)))
+
+    room = MAX_VALUES - _size(PoolFile, without_entries(pool))
+    return [_json(PoolFile, part) for part in pool_parts(pool, size_of, room=room)]
+
+
+def _write_parts(path: Path, parts: Sequence[bytes]) -> None:
+    """A file of lines.
+
+    Raises:
+        InputError: the check would not read as many, or as long ones.
+    """
+    if len(parts) > MAX_PARTS or max(map(count_values, parts)) > MAX_VALUES:
+        total = sum(map(count_values, parts))
+        message = (
+            f"{path.name} would hold {total:,} values, more than the {MAX_PARTS} lines of {MAX_VALUES:,} that a "
+            "check reads; give a larger --tolerance, fewer goals or a smaller space"
+        )
+        raise InputError(message)
+    path.write_bytes(b"".join(part + b"\n" for part in parts))
+
+
+def _size(kind: type[Any], value: object) -> int:
+    return count_values(_json(kind, value)) + 1
+
+
+def _json(kind: type[Any], value: object) -> bytes:
+    return json.dumps(to_plain(kind, value), allow_nan=True).encode()
 
 
 def _sha256(path: Path) -> str:

@@ -60,6 +60,9 @@ class ProofOptions:
     check: Path | None = _proving(
         None, "Check a certificate (its directory) by independent code instead; needs no other option.", Kind.PATH
     )
+    no_check: bool = _proving(
+        False, "Leave out the check by independent code that comes before anything is called proved.", Kind.SWITCH
+    )
     robust: bool = _proving(
         False,
         "Also certify the optimum at the corners of the assumptions' ranges and at samples within them, and "
@@ -96,6 +99,7 @@ def certify(
 ) -> None:
     """Prove which design of a whole space is best, within a tolerance, and write a certificate that others can check.
 
+    The certificate is checked by independent code before anything is called proved, unless --no-check leaves that out.
     Ctrl-C keeps what is done and --resume goes on from there. A proof that ends above its tolerance exits with 0 and
     says so; `is_proved` tells programs.
     """
@@ -191,6 +195,7 @@ def pose_proof(
         open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
         robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
         report=report,
+        check=None if proof.no_check else partial(checked, is_quiet=is_json),
         has_range=proof.has_range,
         equal_to=proof.equal_to,
         costs=terms,

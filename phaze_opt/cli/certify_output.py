@@ -1,7 +1,7 @@
 """What ``phaze-opt certify`` prints: one line of JSON, or sentences and tables for a person."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +69,7 @@ CHECK_COUNTS: tuple[str, ...] = (
 
 
 LOOKED_AT = "the designs looked at"
+NOT_CHECKED = "This proof was not checked."
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,7 @@ class ProofAnswer:
         result: of the problem itself.
         robust, robust_file: over the ranges of the assumptions, None where it was not asked for; where it is written.
         over_worlds: of a front, in place of ``robust``.
+        is_checked: whether independent code confirmed every certificate.
         equal: on the terms of a machine; None where none was named.
         ties: designs that share the first place.
         runner_up: the best design of lower value; None if there is none, or of a front.
@@ -107,6 +109,7 @@ class ProofAnswer:
     amounts: Mapping[LeastOf, float]
     ranges: Mapping[int, HeadlineRange] = field(default_factory=dict)
     over_worlds: OverWorlds | None = None
+    is_checked: bool = False
 
     @property
     def held(self) -> tuple[ChipBeside, ...]:
@@ -120,11 +123,15 @@ class ProofAnswer:
         return priced_as(scenario.models, scenario.sequence_length)
 
 
-def answer_to_json(answer: ProofAnswer, session: TrackingSession[ProofEvent]) -> dict[str, Any]:
-    """The line that ``--json`` prints, but for the page."""
+def answer_to_json(
+    answer: ProofAnswer, session: TrackingSession[ProofEvent], *, page: Path | None = None
+) -> dict[str, Any]:
+    """The line that ``--json`` prints; ``page`` is that of ``--report``."""
     data = result_to_json(answer.result, session, ties=answer.ties, runner_up=answer.runner_up)
+    front, certificate = members_of(answer.result), answer.result.certificate
     return {
         **data,
+        "checked": answer.is_checked,
         "priced_as": priced_to_json(answer.priced),
         "notes": notes_to_json(answer.notes),
         "range": range_to_json(answer.headline),
@@ -132,16 +139,10 @@ def answer_to_json(answer: ProofAnswer, session: TrackingSession[ProofEvent]) ->
         **beside_to_json(answer.beside),
         **bills_to_json(bills_in(answer.beside)),
         "least_within": least_to_json(answer.least),
-        "choices": choices_to_json(
-            members_of(answer.result),
-            answer.result.certificate.axes,
-            answer.result.certificate.scenario,
-            ranges=answer.ranges,
-        ),
-        "baselines": machines_to_json(
-            members_of(answer.result), answer.result.certificate.axes, machines_beside(answer.held)
-        ),
+        "choices": choices_to_json(front, certificate.axes, certificate.scenario, ranges=answer.ranges),
+        "baselines": machines_to_json(front, certificate.axes, machines_beside(answer.held)),
         "equal_to": equal_to_json(answer.equal, answer.result, answer.constants),
+        "report": None if page is None else str(page),
     }
 
 
@@ -153,7 +154,12 @@ def worlds_to_json(robust: RobustResult | None, over_worlds: OverWorlds | None, 
 
 
 def first_of(answer: ProofAnswer) -> ShortAnswer:
-    """What is said of a proof first."""
+    """What is said of a proof first, and that it was not checked where it was not."""
+    first = _first_of(answer)
+    return first if answer.is_checked else replace(first, sentences=(*first.sentences, NOT_CHECKED))
+
+
+def _first_of(answer: ProofAnswer) -> ShortAnswer:
     result, certificate = answer.result, answer.result.certificate
     notes = told_notes(answer.notes)
     if certificate.axes:
@@ -225,9 +231,8 @@ def print_answer(answer: ProofAnswer, *, is_detailed: bool) -> None:
     if answer.robust is not None:
         print_robust(answer.robust, answer.robust_file)
     held = [result.directory, *([] if answer.over_worlds is None else [answer.robust_file.parent])]
-    what = (
-        "Check the certificate with:" if len(held) == 1 else "Check the certificate, and the front over worlds, with:"
-    )
+    what = "the certificate" if len(held) == 1 else "the certificate and the front over worlds"
+    what = f"Independent code checked {what}; again:" if answer.is_checked else f"Check {what} with:"
     output.print_more(*_again(result), what, *(f"  phaze-opt certify --check '{each}'" for each in held))
 
 
@@ -289,6 +294,7 @@ def interrupted_to_json(progress: CertifyProgress | None, session: TrackingSessi
         "architecture": None,
         "is_interrupted": True,
         "is_proved": False,
+        "checked": False,
         "value": None if progress is None or progress.value <= 0.0 else progress.value,
         "upper_bound": None if progress is None else progress.value_upper,
         "gap": None if progress is None else progress.gap,

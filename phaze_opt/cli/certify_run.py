@@ -1,7 +1,7 @@
 """From a checked problem to a printed, recorded proof."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -23,6 +23,7 @@ from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.job_beside import JobBeside
 from phaze_opt.cli.progress import progress, proof_progress
+from phaze_opt.errors import CertificateError, VerificationError
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import find_machine, load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
@@ -70,12 +71,14 @@ class Proofs:
         robust: over the ranges of the assumptions; None where it was not asked for, or nothing is feasible.
         equal: on the terms of a machine; None where none was named.
         over_worlds: of a front, in place of ``robust``.
+        is_checked: whether independent code confirmed every certificate.
     """
 
     result: CertifyResult
     robust: RobustResult | None
     equal: EqualTerms | None
     over_worlds: OverWorlds | None = None
+    is_checked: bool = False
 
 
 @dataclass(slots=True)
@@ -87,6 +90,7 @@ class ProofRun:
         session: what records the proof.
         robust: worlds to prove besides; None for none.
         report: page to write; None for none.
+        check: confirms a certificate before anything is called proved; None to leave that out.
         has_range: whether the best design is priced again under each doubt.
         costs: on what the best design's cost is said; None to say none.
         baselines: machines that the best design is held against.
@@ -102,6 +106,7 @@ class ProofRun:
     job: JobBeside
     robust: RobustOptions | None = None
     report: Path | None = None
+    check: Callable[[Path], object] | None = None
     has_range: bool = True
     equal_to: str = ""
     costs: CostTerms | None = None
@@ -110,6 +115,7 @@ class ProofRun:
     is_detailed: bool = False
     _last: CertifyProgress | None = field(default=None, init=False)
     _is_begun: bool = field(default=False, init=False)
+    _told: certify_output.ProofAnswer | None = field(default=None, init=False)
 
     def run(self) -> None:
         """Prove, record, print; exit code 130 if interrupted, 3 if nothing is feasible."""
@@ -128,7 +134,11 @@ class ProofRun:
         self._conclude(found)
 
     def find(self) -> "Proofs":
-        """Prove all that is asked for; nothing is printed but progress, nothing recorded but the beginning."""
+        """Prove and check all that is asked for; nothing is printed but progress, nothing recorded but the beginning.
+
+        Raises:
+            VerificationError: the check refuses a certificate; nothing is proved then.
+        """
         with kernels_interruptible():
             on_terms = self._terms()
             if self.robust is not None:
@@ -137,7 +147,27 @@ class ProofRun:
             is_front = bool(self.problem.axes)
             robust = None if is_front else self._analyse(result)
             over_worlds = self._prove_over_worlds(result) if is_front else None
-            return Proofs(result, robust, self._prove_on_terms(on_terms), over_worlds)
+            found = Proofs(
+                result, robust, self._prove_on_terms(on_terms), over_worlds, is_checked=self.check is not None
+            )
+            self._check(found)
+            return found
+
+    def _check(self, found: "Proofs") -> None:
+        """Have independent code confirm every certificate, where that is not left out."""
+        if self.check is None:
+            return
+        equal = () if found.equal is None else found.equal.found
+        held = [found.result.directory, *(each.result.directory for each in equal)]
+        if found.over_worlds is not None:
+            held.append(self._robust_file().parent)
+        for directory in held:
+            try:
+                self.check(directory)
+            except CertificateError as error:
+                refusal = f"the check refuses the certificate in {directory} ({error})"
+                message = f"nothing is proved: {refusal}; prove it again without --resume"
+                raise VerificationError(message) from error
 
     def _terms(self) -> TermsPosed | None:
         """The problems on the terms of the machine; what is wrong with it is said before anything is proved."""
@@ -228,7 +258,7 @@ class ProofRun:
         self._deliver()
 
     def _conclude(self, found: Proofs) -> None:
-        result, equal, answer = found.result, found.equal, self._answer(found)
+        result, equal, answer = found.result, found.equal, self.answer(found)
         if not self.is_json:
             certify_output.print_answer(answer, is_detailed=self.is_detailed)
         pages: dict[str, Path] = {}
@@ -237,12 +267,11 @@ class ProofRun:
                 with output.spared("the page of --report"):
                     pages = write_report(self.report, self._page(answer))
                     self._write_terms(self.report, equal)
-            self.record(result, found.robust, pages, found.over_worlds)
+            self.record(found, pages)
         finally:
             page = next(iter(pages.values()), None)
             if self.is_json:
-                data = certify_output.answer_to_json(answer, self.session)
-                output.print_json({**data, "report": None if page is None else str(page)})
+                output.print_json(certify_output.answer_to_json(answer, self.session, page=page))
             else:
                 output.print_run(self.session)
                 if result.best:
@@ -274,8 +303,13 @@ class ProofRun:
             over_worlds=answer.over_worlds,
         )
 
+    def answer(self, proofs: "Proofs") -> certify_output.ProofAnswer:
+        """What is said of the proofs of this run, found once."""
+        if self._told is None:
+            self._told = self._answer(proofs)
+        return self._told
+
     def _answer(self, proofs: "Proofs") -> certify_output.ProofAnswer:
-        """What is said of the proofs."""
         result, problem, is_front = proofs.result, self.problem, bool(self.problem.axes)
         best = result.best[0].evaluation if result.best else None
         beside, num_held = self.find_beside(best)
@@ -285,6 +319,7 @@ class ProofRun:
             robust=proofs.robust,
             robust_file=self._robust_file(),
             over_worlds=proofs.over_worlds,
+            is_checked=proofs.is_checked,
             equal=proofs.equal,
             ties=Ties(0, 0) if is_front else count_ties(result),
             runner_up=None if is_front else find_runner_up(result, problem),
@@ -343,14 +378,9 @@ class ProofRun:
         is_front = bool(self.problem.axes)
         return front_file(self.problem, self.options) if is_front else result_file(self.problem, self.options)
 
-    def record(
-        self,
-        result: CertifyResult,
-        robust: RobustResult | None,
-        pages: Mapping[str, Path],
-        over_worlds: OverWorlds | None = None,
-    ) -> None:
+    def record(self, found: "Proofs", pages: Mapping[str, Path]) -> None:
         """The end of the proof, the certificate's statement, the table of the best designs, and pages by name."""
+        result, robust, over_worlds = found.result, found.robust, found.over_worlds
         self._begin()
         provenance = result.certificate.provenance
         totals = {"ilp_solves": float(provenance.num_ilp_solves), "placements": float(provenance.num_placements)}
@@ -367,6 +397,7 @@ class ProofRun:
                 tags={
                     "statement": front_sentence(result) if self.problem.axes else claim_sentence(result),
                     "file": str(result.directory),
+                    "checked": str(found.is_checked).lower(),
                 },
             )
         )

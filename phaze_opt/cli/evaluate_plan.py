@@ -134,6 +134,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         if chosen.ranked.plan != ranking.ranked[0].plan:
             ranking = _rank(job, choices, has_cuts=True, also=chosen.ranked.plan)
             ranking = replace(ranking, ranked=ranking.ranked.led_by(chosen.ranked.plan))
+        ranking = replace(ranking, bound_s=chosen.bound_s)
     to_run = setting.place_to_run(ranking.ranked)
     evaluation = evaluate_ranking(job, ranking, place=to_run, fused=fused)
     idle = idle_devices(evaluation, job.num_devices).rstrip(".")
@@ -191,13 +192,15 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool, also: Parall
         plans = list_plans(model, training, num_devices=devices, choices=near, stack=stack)
     if not len(plans):
         raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices, stack=stack))
+    bound_s = 0.0
     if has_cuts:
-        best = optimal_plan(model, training, num_devices=devices, choices=choices, machine=job.machine).best
+        optimum = optimal_plan(model, training, num_devices=devices, choices=choices, machine=job.machine)
+        best, bound_s = optimum.best, optimum.bound_s
         if best is not None and (best.plan.blocks or best.plan.stage_recompute):
             plans = PlanColumns.joined([plans, PlanColumns.of([best.plan])])
     if also is not None and (also.blocks or also.stage_recompute):
         plans = PlanColumns.joined([plans, PlanColumns.of([also])])
-    return without_beaten(rank_plans(model, training, plans, machine=job.machine))
+    return without_beaten(replace(rank_plans(model, training, plans, machine=job.machine), bound_s=bound_s))
 
 
 def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machine, choices: PlanChoices) -> PlannedJob:

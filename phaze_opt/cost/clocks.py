@@ -93,6 +93,11 @@ class ScheduleClock:
         """As `times`, with what no schedule goes below."""
         return self._times(step, schedules, lambda result: result.lower_bound_s)
 
+    @property
+    def has_gaps(self) -> bool:
+        """Whether a schedule that was asked for may be longer than the shortest one."""
+        return any(each.makespan_s > each.lower_bound_s for each in self._solved.values())
+
     def estimate(self, operators: Sequence[Operator]) -> Estimates:
         """Latencies, traffic and energy of operators, row 0; the same ones are estimated once."""
         asked = tuple(operators)

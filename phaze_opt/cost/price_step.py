@@ -10,16 +10,7 @@ from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, FORWARD, HEAD, PARTLY,
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, NUM_CLASSES, VECTOR
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table import build_batch
-from phaze_opt.cost.step_time import (
-    StageLoads,
-    StageTimes,
-    StepRules,
-    StepTime,
-    StepTimes,
-    lower_s,
-    stage_times,
-    step_times,
-)
+from phaze_opt.cost.step_time import StageLoads, StageTimes, StepRules, StepTime, StepTimes, stage_times, step_times
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.estimate.machine import LAUNCH_NORM, power_norm
 from phaze_opt.hardware.network import Network
@@ -93,11 +84,6 @@ def price_loads(step: CompiledStep, devices: LayerTimes | StageDevices, network:
 def price_stages(step: CompiledStep, devices: LayerTimes | StageDevices, network: Network) -> StageTimes:
     """What each pipeline stage of one step takes, shape (1, stages), s; arguments as of `price_step`."""
     return stage_times(*_loads(step, devices, network))
-
-
-def lower_step(step: CompiledStep, devices: LayerTimes | StageDevices, network: Network) -> float:
-    """A bound from below on `price_step` that rises with every time of a layer, s."""
-    return float(lower_s(*_loads(step, devices, network))[0])
 
 
 def _loads(step: CompiledStep, devices: LayerTimes | StageDevices, network: Network) -> tuple[StageLoads, StepRules]:

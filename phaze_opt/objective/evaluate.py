@@ -392,15 +392,15 @@ class Objective:
         )
         schedules = layer_schedules(scheduled.option, scheduled.times)
         results = tuple(tuple(layer[: len(PHASES)]) for layer in scheduled.times.schedules)
-        times: PlanTimes | None = PlanTimes(scheduled.layer_times, schedules, results, scheduled.bound_s)
-        ranked, step, chosen, fused = scheduled.ranked, scheduled.step, None, None
+        times: PlanTimes | None = PlanTimes(scheduled.layer_times, schedules, results)
+        ranked, step, bound_s, chosen, fused = scheduled.ranked, scheduled.step, scheduled.bound_s, None, None
         if scenario.layer_fusion:
             chosen = fuse_best_plan(planned, clock, ranked, memory_bytes=room_bytes, name=scenario.layer_fusion)
             # Another plan has layers of its own, whose schedules are found with it.
             times = times if chosen.ranked.plan == ranked.plan else None
-            ranked, step, fused = chosen.ranked, chosen.step, chosen.fused
+            ranked, step, bound_s, fused = chosen.ranked, chosen.step, chosen.bound_s, chosen.fused
         effort = Effort.of(scheduled.mips, scheduled.num_searches)
-        found = evaluate_plan(job, ranked, times=times, step=step, fused=fused, is_brief=is_brief)
+        found = evaluate_plan(job, ranked, bound_s=bound_s, times=times, step=step, fused=fused, is_brief=is_brief)
         return EvaluatedPlan(replace(found, effort=effort), scheduled, chosen)
 
     def _clock(self, accelerator: Accelerator, scenario: Scenario | None = None) -> ScheduleClock:

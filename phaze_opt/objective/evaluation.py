@@ -45,6 +45,14 @@ def relative_gap(makespan_s: float, lower_bound_s: float) -> float:
     return 0.0 if makespan_s <= 0 else max(0.0, 1.0 - lower_bound_s / makespan_s)
 
 
+PROVEN_GAP = 1e-9
+
+
+def is_proven(gap: float) -> bool:
+    """Whether a gap is none but for rounding: of a schedule, of the choice of plans, or of designs."""
+    return gap <= PROVEN_GAP
+
+
 @dataclass(frozen=True, slots=True)
 class LayerSchedule:
     """Makespan and bound of one distinct layer and phase at the chosen tensor degree, s."""
@@ -139,10 +147,10 @@ class Evaluation:
 
     Rates and times are zero, and ``placement`` None, unless ``status`` is FEASIBLE. ``mfu`` and ``throughput_per_tdp``
     count every device of the cluster, idle ones included; utilisations and ``average_power_w`` (of one device, W) only
-    those used; energy (J) is of all used devices. ``throughput_bound_*`` is an upper bound that the schedules' gaps
-    leave open: equal to the throughput when every schedule is proven. ``unknown`` names figures that are not published
-    or not modelled: they are 0 here and null in JSON. ``throughput_per_usd`` (samples/USD of the total cost of
-    ownership) is None where nobody asked for it.
+    those used; energy (J) is of all used devices. No plan, placement or schedule exceeds ``throughput_bound_*``: it is
+    above the throughput where open schedules, those of other plans too, leave the choice open. ``unknown`` names
+    figures that are not published or not modelled: they are 0 here and null in JSON. ``throughput_per_usd``
+    (samples/USD of the total cost of ownership) is None where nobody asked for it.
     """
 
     model: str
@@ -199,9 +207,15 @@ class Evaluation:
 
     @property
     def schedule_gap(self) -> float:
-        """Largest gap of any of its schedules."""
-        gaps = [schedule.gap for schedule in self.schedules]
+        """Largest gap of any of its schedules, or of its throughput where another plan may gain more."""
+        gaps = [self.rate_gap, *(schedule.gap for schedule in self.schedules)]
         return max([*gaps, *(member.schedule_gap for member in self.members)], default=0.0)
+
+    @property
+    def rate_gap(self) -> float:
+        """(bound - throughput) / bound: what open schedules leave of the choice of plans or placements; 0 if proven."""
+        gap = relative_gap(self.throughput_bound_samples_per_s, self.throughput_samples_per_s)
+        return 0.0 if is_proven(gap) else gap
 
 
 class Budgets(Protocol):

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep
-from phaze_opt.cost.price_step import LayerTimes, StageDevices, lower_step, price_stages, price_step
+from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_stages, price_step
 from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.errors import PluginError
 from phaze_opt.graph.build import build_model_graph
@@ -33,7 +33,6 @@ from phaze_opt.schedule.layer_fusion import (
     INNER,
     LAST,
     NUM_PLACES,
-    ExactFuser,
     Fuser,
     FusionChoice,
     FusionGroup,
@@ -63,7 +62,6 @@ class FusedChain:
         is_written: whether what goes from layer to layer is needed later, so that it goes to HBM too.
         problem: its layers.
         groups: of a fuser.
-        least_layers_s: what every layer takes at least in the groups that would be best by lower bounds alone, s.
         joules: that operators of layers use, shape as the problem's ``seconds``.
     """
 
@@ -72,7 +70,6 @@ class FusedChain:
     is_written: bool
     problem: FusionProblem
     groups: tuple[FusionGroup, ...]
-    least_layers_s: Floats
     joules: Floats
 
     def cells(self, group: FusionGroup) -> "tuple[LayerCell, ...]":
@@ -114,7 +111,6 @@ class FusedStep:
     Attributes:
         time: of the step.
         stages: times of the stages.
-        least_step_s: what the step takes at least under its plan, whatever the schedules and groups, s.
         runs: of every stage's chunks: forward, then backward unless the stage recomputes.
         unfused_s: the step without fusion, s.
         saved_j: what the groups save over all devices in a step by the traffic that they spare, J.
@@ -122,7 +118,6 @@ class FusedStep:
 
     time: StepTime
     stages: StageTimes
-    least_step_s: float
     runs: tuple[FusedRun, ...]
     unfused_s: float
     saved_j: float = 0.0
@@ -175,11 +170,7 @@ def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, ne
     fusion = _StageFusion(step, clock, load_fuser(name))
     stages = tuple(range(step.plan.pipeline))
     chains: dict[object, FusedChain] = {}
-    # What is in no group is bounded too: its schedules may be open.
-    devices, least = (
-        StageDevices([fusion.stage_times(stage, alone, chains, is_bound=is_bound) for stage in stages], stages)
-        for is_bound, alone in ((False, times), (True, clock.lower_times(step)))
-    )
+    devices = StageDevices([fusion.stage_times(stage, times, chains) for stage in stages], stages)
     plain = StageDevices([times] * len(stages), stages)
     unfused_s = price_step(step, plain, network).seconds
     time = price_step(step, devices, network)
@@ -187,11 +178,9 @@ def fuse_step(step: CompiledStep, clock: ScheduleClock, times: LayerTimes, *, ne
         # Gradients hide behind backward passes: a shorter one may hide less than it saves.
         devices, time = plain, price_step(step, plain, network)
         chains = {key: replace(each, groups=no_groups(each.problem)) for key, each in chains.items()}
-    least_step_s = min(time.seconds, lower_step(step, least, network))
     return FusedStep(
         time=time,
         stages=price_stages(step, devices, network),
-        least_step_s=least_step_s,
         runs=tuple(fusion.runs(chains)),
         unfused_s=unfused_s,
         saved_j=fusion.saved_j(chains),
@@ -205,9 +194,7 @@ class _StageFusion:
         self._step, self._fuser = step, fuser
         self._table = LayerTable(step, clock)
 
-    def stage_times(
-        self, stage: int, alone: LayerTimes, chains: dict[object, FusedChain], *, is_bound: bool
-    ) -> LayerTimes:
+    def stage_times(self, stage: int, alone: LayerTimes, chains: dict[object, FusedChain]) -> LayerTimes:
         """Times of a stage's layers: units of each kind at the mean of what theirs take in their groups."""
         cut = self._step.graph.cut
         classes_s = alone.classes_s.copy()
@@ -216,7 +203,7 @@ class _StageFusion:
         for phase in self._phases(stage):
             taken = np.zeros(len(cut.units))
             for run in runs:
-                for unit, seconds in self._units_s(run, phase, stage, chains, is_bound=is_bound):
+                for unit, seconds in self._units_s(run, phase, stage, chains):
                     taken[unit] += seconds
             for unit in set(kinds_of):
                 mean_s, part = taken[unit] / kinds_of.count(unit), unit + 1
@@ -253,7 +240,7 @@ class _StageFusion:
         return {n: order[borders[n] : borders[n + 1]] for n in range(stage, len(sizes), pipeline) if sizes[n]}
 
     def _units_s(
-        self, run: tuple[int, ...], phase: int, stage: int, chains: dict[object, FusedChain], *, is_bound: bool
+        self, run: tuple[int, ...], phase: int, stage: int, chains: dict[object, FusedChain]
     ) -> list[tuple[int, float]]:
         """Every unit of a run with what its layers take."""
         recompute = self._step.plan.recomputes[stage]
@@ -262,8 +249,7 @@ class _StageFusion:
         kinds = tuple(kind for unit in run for kind in units[unit])
         if key not in chains:
             chains[key] = self._table.fuse(kinds, phase, self._fuser, keeps_input=recompute is not Recompute.NONE)
-        found = chains[key]
-        seconds = (found.least_layers_s if is_bound else found.layers_s)[:: -1 if phase == BACKWARD else 1]
+        seconds = chains[key].layers_s[:: -1 if phase == BACKWARD else 1]
         ends = np.cumsum([0, *(len(units[unit]) for unit in run)])
         return [(unit, float(seconds[a:b].sum())) for unit, (a, b) in zip(run, pairwise(ends.tolist()), strict=True)]
 
@@ -321,7 +307,7 @@ class LayerTable:
         self._clocks = [clock.with_buffer(self._left_bytes(slices)) for slices in range(NUM_SLICES)]
         self._clocks[0] = clock
         self._graphs = {1: step.graph.layers}
-        self._known: dict[LayerCell, tuple[float, float, float]] = {}
+        self._known: dict[LayerCell, tuple[float, float]] = {}
 
     def _left_bytes(self, slices: int) -> int:
         return self._capacity - -(-slices * self._capacity // NUM_SLICES)
@@ -338,17 +324,15 @@ class LayerTable:
         is_written = phase == FORWARD and (keeps_input or any(is_kept(layer) for layer in layers))
         wanted = _wanted(numbers, reserved_slices(borders, held, choices, self._capacity, num_slices=NUM_SLICES))
         shape = (len(distinct), len(choices), NUM_PLACES, NUM_SLICES)
-        seconds, least, joules = (np.full(shape, np.inf) for _ in range(3))
+        seconds, joules = (np.full(shape, np.inf) for _ in range(2))
         for at in map(tuple, np.argwhere(wanted).tolist()):
             number, choice, place, slices = at
             cell = LayerCell(distinct[number], phase, choices[choice], place, slices, is_written)
-            seconds[at], least[at], joules[at] = self._price(cell)
+            seconds[at], joules[at] = self._price(cell)
         problem = FusionProblem(numbers, borders, held, choices, self._capacity, seconds)
-        lower = replace(problem, seconds=least)
-        least_layers_s = group_layers_s(lower, ExactFuser().fuse(lower))
         with plugin_code(PluginGroup.FUSERS, fuser.name):
             groups = fuser.fuse(problem)
-        return FusedChain(order, phase, is_written, problem, groups, least_layers_s, joules)
+        return FusedChain(order, phase, is_written, problem, groups, joules)
 
     def reserved_bytes(self, slices: int) -> int:
         """What so many slices of the buffer are."""
@@ -363,15 +347,15 @@ class LayerTable:
         parts = parts_of(self._step, layers, phase)
         return tuple(FusionChoice(each, holds) for each in parts for holds in ((False, True) if each > 1 else (False,)))
 
-    def _price(self, cell: LayerCell) -> tuple[float, float, float]:
-        """What a layer takes for all parts, the bound below, s, and the energy of its operators, J."""
+    def _price(self, cell: LayerCell) -> tuple[float, float]:
+        """What a layer takes for all parts, s, and the energy of its operators, J."""
         if cell not in self._known:
-            taken, clock = np.zeros(3), self._clocks[cell.slices]
+            taken, clock = np.zeros(2), self._clocks[cell.slices]
             for way in cell.ways:
                 found, operators = self.schedule(cell, way), self._graph(cell, way).operators
                 joules = float(clock.estimate(operators).energy_j[0].sum())
-                taken += way.count * np.array([found.makespan_s, found.lower_bound_s, joules])
-            self._known[cell] = float(taken[0]), float(taken[1]), float(taken[2])
+                taken += way.count * np.array([found.makespan_s, joules])
+            self._known[cell] = float(taken[0]), float(taken[1])
         return self._known[cell]
 
     def _graph(self, cell: LayerCell, way: PartWay) -> OperatorGraph:

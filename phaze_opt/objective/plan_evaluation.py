@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from phaze_opt.cost.clocks import ScheduleClock, Schedules
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
-from phaze_opt.cost.price_step import LayerTimes, lower_step, price_stages
+from phaze_opt.cost.price_step import LayerTimes, price_stages
 from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.accelerator import Accelerator
@@ -40,7 +40,6 @@ from phaze_opt.workload.workload import Workload
 
 NOT_MODELLED = ("tc_utilisation", "vc_utilisation", "energy_per_iteration_j", "average_power_w")
 """Figures that machines without schedules do not have: utilisations and energy (semantics 7)."""
-PROVEN_GAP = 1e-12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,13 +87,11 @@ class PlanTimes:
         layers: times of its layers, without collectives.
         schedules: of the layers of a designed chip; none of a real machine.
         results: the same in full, by layer and phase.
-        bound_s: what the step takes at least, whatever the schedules and groups, s; the step where all are proven.
     """
 
     layers: LayerTimes
     schedules: tuple[LayerSchedule, ...] = ()
     results: Schedules = ()
-    bound_s: float = 0.0
 
 
 def evaluate_ranking(
@@ -118,7 +115,7 @@ def evaluate_ranking(
         machine = job.machine
         least_bytes = ranking.least_bytes * machine.memory_bytes / machine.room_bytes
         return refuse_misfits(blank, ranking.num_misfits, least_bytes, machine.memory_bytes)
-    return evaluate_plan(job, ranking.ranked[place], fused=fused)
+    return evaluate_plan(job, ranking.ranked[place], bound_s=ranking.bound_s, fused=fused)
 
 
 def refuse_misfits(blank: Evaluation, num_misfits: int, least_bytes: float, memory_bytes: float) -> Evaluation:
@@ -145,6 +142,7 @@ def evaluate_plan(
     job: PlannedJob,
     ranked: RankedPlan,
     *,
+    bound_s: float,
     times: PlanTimes | None = None,
     step: CompiledStep | None = None,
     fused: FusedStep | None = None,
@@ -153,11 +151,12 @@ def evaluate_plan(
     """The evaluation of one plan that fits; budgets are not looked at.
 
     Its breakdown sums to the step, its placement holds every stage with layers, memory and times. Of a designed chip it
-    has the schedules of its layers, and a bound on the throughput that their gaps leave open.
+    has the schedules of its layers, and a bound on the throughput that gaps of schedules leave open.
 
     Args:
         job: what the plan is for.
         ranked: the plan with its step and memory.
+        bound_s: what no plan of the job is faster than, whatever the schedules, s; 0 of a machine without schedules.
         times: of its layers, where they are known already; else the job's clock is asked.
         step: the plan's, where it is compiled already.
         fused: it with its layers in groups: utilisations are of the same work in its shorter step, energy is without
@@ -165,9 +164,9 @@ def evaluate_plan(
         is_brief: rates and memory alone: no placement, schedules, breakdown, utilisations and energy.
     """
     step = step or compile_step(job.model, job.training, ranked.plan, stack=job.machine.stack)
-    known = plan_times(job, step, step_s=ranked.time.seconds) if times is None else times
+    known = plan_times(job, step) if times is None else times
     if fused is not None:
-        ranked, known = replace(ranked, time=fused.time), replace(known, bound_s=fused.least_step_s)
+        ranked = replace(ranked, time=fused.time)
     blank = _blank(job)
     seconds, batch = ranked.time.seconds, job.training.global_batch
     rate = batch / seconds
@@ -176,7 +175,7 @@ def evaluate_plan(
         blank,
         micro_batch=ranked.plan.micro_batch,
         throughput_samples_per_s=rate,
-        throughput_bound_samples_per_s=max(rate, batch / known.bound_s) if known.bound_s else rate,
+        throughput_bound_samples_per_s=max(rate, batch / bound_s) if bound_s else rate,
         throughput_tokens_per_s=rate * job.training.sequence_length,
         iteration_time_s=seconds,
         throughput_per_tdp=0.0 if job.tdp_w is None else rate / (job.tdp_w * job.num_devices),
@@ -322,17 +321,11 @@ def _blank(job: PlannedJob) -> Evaluation:
     )
 
 
-def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTimes:
-    """What the clock of a job says of a step; of a designed chip with schedules and the bound they leave.
-
-    Args:
-        job: with the clock.
-        step: of a plan.
-        step_s: its price.
-    """
+def plan_times(job: PlannedJob, step: CompiledStep) -> PlanTimes:
+    """What the clock of a job says of the step of a plan; of a designed chip with schedules."""
     clock = job.machine.clock
     if not isinstance(clock, ScheduleClock):
-        return PlanTimes(clock.times(step), bound_s=step_s)
+        return PlanTimes(clock.times(step))
     repeats = map(step.graph.chain.count, range(len(step.layers)))
     found = clock.schedules(step)
     schedules = tuple(
@@ -347,12 +340,7 @@ def plan_times(job: PlannedJob, step: CompiledStep, *, step_s: float) -> PlanTim
         for layer, count, results in zip(step.layers, repeats, found, strict=True)
         for phase, result in zip(PHASES, results, strict=True)
     )
-    bound_s = step_s
-    if any(each.gap > PROVEN_GAP for each in schedules):
-        bound_s = min(
-            step_s, lower_step(step, clock.lower_times(step, found), plan_network(job.machine.network, step.plan))
-        )
-    return PlanTimes(clock.times(step, found), schedules, found, bound_s)
+    return PlanTimes(clock.times(step, found), schedules, found)
 
 
 def layer_schedules(option: CompiledOption, times: OptionTimes) -> tuple[LayerSchedule, ...]:

@@ -179,12 +179,12 @@ class PlanRefinement:
         open_layers = [
             number for number, times in chip.times.items() if times.is_solved and (times.upper_s > times.lower_s).any()
         ]
+        if not open_layers:
+            return seconds
+        attention_s = self._compiled.graph.of_parts(chip.attention_s, axis=-1, is_again=True)
+        lower = LayerTimes(layer_classes(chip.lower_s, self._compiled.graph), attention_s)
         rows = np.flatnonzero(np.isin(self._layers_of, open_layers))
-        bound_s, layer_s = seconds, self._fastest_s([chip.lower_s])
-        for number in rows[self._degrees.bounds_s(layer_s, rows)[0] < seconds].tolist() if len(rows) else ():
-            times = chip.layer_times(int(self._layers_of[number]), chip.lower_s)
-            bound_s = min(bound_s, self._degrees.least_bound_s(number, times, self._most_bytes, limit_s=bound_s))
-        return bound_s
+        return self._degrees.least_step_s(lower, rows, self._most_bytes, limit_s=seconds)
 
     def _closed_s(self, chosen: Rows | None) -> Floats:
         """Closed bounds of sets at the times known, s."""

@@ -178,12 +178,16 @@ def schedule_best_plan(
 
 @dataclass(frozen=True, slots=True)
 class FusedPlan:
-    """A plan as it is with each layer alone, its step, that step with the layers in groups, and what timed both."""
+    """A plan as it is with each layer alone, its step, that step with the layers in groups, and what timed both.
+
+    ``bound_s`` is what no plan is faster than, whatever its schedules and groups, s.
+    """
 
     ranked: RankedPlan
     step: CompiledStep
     fused: FusedStep
     clock: ScheduleClock
+    bound_s: float = 0.0
 
     @property
     def seconds(self) -> float:
@@ -225,20 +229,22 @@ def fuse_best_plan(
     degrees, sets = planned.degrees, planned.prices.sets
     classes_s, attention_s = _freed_classes(planned.freed, clock)
     layer_s = planned.prices.layer_s(classes_s[None], attention_s[None])
-    closed = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
+    closed, bound_s = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0], math.inf
     for number in np.argsort(comparable(closed), kind="stable").tolist():
         if closed[number] >= best.seconds:
             break
         own, limit_s = int(degrees.layers_of[number]), best.seconds
         least = LayerTimes(classes_s[own], attention_s[own])
-        if degrees.least_bound_s(number, least, memory_bytes, limit_s=limit_s) >= limit_s:
+        least_s = degrees.least_bound_s(number, least, memory_bytes, limit_s=limit_s)
+        bound_s = min(bound_s, least_s)
+        if least_s >= limit_s:
             continue
         ranked = degrees.best_stages(number, clock.times(sets[own]), memory_bytes)
         if ranked is not None and ranked.plan != first.plan:
             other = _fuse(planned, clock, ranked, name)
             best = other if other.seconds < best.seconds * (1.0 - SAME_STEP) else best
     # What fusion is worth is told over the best plan without it.
-    return replace(best, fused=replace(best.fused, unfused_s=unfused_s))
+    return replace(best, fused=replace(best.fused, unfused_s=unfused_s), bound_s=min(bound_s, best.seconds))
 
 
 def _fuse(planned: PlannedModel, clock: ScheduleClock, ranked: RankedPlan, name: str) -> FusedPlan:

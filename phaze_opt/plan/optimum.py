@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.errors import InputError
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
@@ -32,12 +33,14 @@ class PlanOptimum:
         num_degrees: sets of degrees: micro-batch, ZeRO stage and interleave among them, cuts and recomputation not.
         num_searched: those of them whose cuts were searched, as their closed bound was below the best step then.
         least_bytes: what the smallest of all plans needs where none fits, else 0.
+        bound_s: what no plan is faster than, whatever the schedules of its layers, s; 0 where none fits.
     """
 
     best: RankedPlan | None
     num_degrees: int
     num_searched: int
     least_bytes: float = 0.0
+    bound_s: float = 0.0
 
 
 def optimal_plan(
@@ -81,8 +84,21 @@ def optimal_plan(
             key = float(comparable(found.time.seconds)), number + way * len(degrees)
             if best is None or key < best[:2]:
                 best = (*key, found)
-    least = degrees.least_bytes if best is None else 0.0
-    return PlanOptimum(None if best is None else best[2], len(degrees), num_searched, least)
+    if best is None:
+        return PlanOptimum(None, len(degrees), num_searched, degrees.least_bytes)
+    bound_s = _bound_s(degrees, times, machine, best[2].time.seconds)
+    return PlanOptimum(best[2], len(degrees), num_searched, bound_s=bound_s)
+
+
+def _bound_s(degrees: PlanDegrees, times: LayerTimes, machine: Machine, seconds: float) -> float:
+    """What the gaps of schedules leave open of the best step over all sets of degrees, s."""
+    clock = machine.clock
+    if not (isinstance(clock, ScheduleClock) and clock.has_gaps):
+        return seconds
+    lower = clock_sets(degrees.prices, clock, is_bound=True)
+    is_open = np.asarray((lower.classes_s < times.classes_s).any(axis=(1, 2, 3)))
+    rows = np.flatnonzero(is_open[degrees.layers_of])
+    return degrees.least_step_s(lower, rows, machine.memory_bytes, limit_s=seconds)
 
 
 def free_degrees(

@@ -39,6 +39,7 @@ from phaze_opt.plan.stage_room import (
     most_blocks,
     stage_sizes,
 )
+from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.branches import Sets, down_sets
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
@@ -195,6 +196,29 @@ class PlanDegrees:
             return np.inf
         (table,) = self.tables(number, [StageChip(times, memory_bytes)])
         return least_bound_s(table, allowed, limit_s=limit_s)
+
+    def least_step_s(self, lower: LayerTimes, rows: Rows, memory_bytes: float, *, limit_s: float) -> float:
+        """What no plan of some sets is faster than, whatever the schedules of its layers, or the limit if less, s.
+
+        Args:
+            lower: bounds below the times of all sets of layers, shape (sets of layers, ...).
+            rows: the sets of degrees.
+            memory_bytes: capacity of one device.
+            limit_s: a step that is attained.
+        """
+        layer_s = self.prices.layer_s(lower.classes_s[None], lower.attention_s[None])
+        closed_s = self.bounds_s(layer_s, rows)[0]
+        for place in np.argsort(comparable(closed_s), kind="stable").tolist():
+            number, least_s = int(rows[place]), float(closed_s[place])
+            if least_s >= limit_s:
+                break
+            # Stages between down-sets are not in the tables, so that the closed bound stands for them.
+            if not self.has_branches:
+                own = int(self.layers_of[number])
+                times = LayerTimes(lower.classes_s[own], lower.attention_s[own])
+                least_s = max(least_s, self.least_bound_s(number, times, memory_bytes, limit_s=limit_s))
+            limit_s = min(limit_s, least_s)
+        return limit_s
 
     def least_choice(self, number: int, chips: Sequence[StageChip], *, limit_s: float = np.inf) -> StageChoice | None:
         """The stages of a set behind the least bound below any of its plans (`least_choice_on`).

@@ -10,7 +10,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.cost.clocks import LayerClock
+from phaze_opt.cost.clocks import LayerClock, ScheduleClock
 from phaze_opt.cost.compiled_step import NUM_PASSES, CompiledStep
 from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.graph_sizes import stage_tensors
@@ -175,6 +175,8 @@ class PlanRanking:
         least_bytes: what the smallest of those needs, 0 if there is none.
         beaten: plans that fit and are left out because one of the same degrees beats them (`without_beaten`).
         beaten_by: which one, for each of them.
+        bound_s: what no plan is faster than, whatever the schedules of a designed chip (`optimum.PlanOptimum`), s; 0
+            of a machine without schedules.
     """
 
     ranked: RankedPlans
@@ -182,6 +184,7 @@ class PlanRanking:
     least_bytes: float
     beaten: PlanColumns = PlanColumns.of([])
     beaten_by: PlanColumns = PlanColumns.of([])
+    bound_s: float = 0.0
 
 
 def rank_plans(
@@ -214,18 +217,22 @@ def rank_plans(
     return PlanRanking(ranked, len(misfits), float(misfits.min()) if len(misfits) else 0.0)
 
 
-def clock_sets(priced: PricedPlans, clock: LayerClock, plans: Rows | None = None) -> LayerTimes:
+def clock_sets(
+    priced: PricedPlans, clock: LayerClock, plans: Rows | None = None, *, is_bound: bool = False
+) -> LayerTimes:
     """Times of the sets of layers of some plans, each timed once, shape (sets, ...); 0 of sets that none has.
 
     Args:
         priced: the plans.
         clock: times layers on one device.
         plans: which plans; all unless given.
+        is_bound: what no schedule goes below, where a clock tells it.
     """
+    told = clock.lower_times if is_bound and isinstance(clock, ScheduleClock) else clock.times
     shape = len(priced.sets), len(priced.sets[0].parts)
     classes_s, attention_s = np.zeros((*shape, NUM_PASSES, NUM_CLASSES)), np.zeros(shape)
     for number in np.unique(priced.set_of if plans is None else priced.set_of[plans]):
-        times = clock.times(priced.sets[number])
+        times = told(priced.sets[number])
         classes_s[number], attention_s[number] = times.classes_s, times.attention_s
     return LayerTimes(classes_s, attention_s)
 

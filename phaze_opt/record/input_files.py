@@ -21,6 +21,10 @@ from phaze_opt.units import unit_meant
 
 MAX_FILE_BYTES = 4 << 20
 """No file that a user writes for this package comes near it."""
+MAX_VALUES = 4_000_000
+"""Of a line of JSON in a certificate: a few hundred MB in memory while it is read."""
+MAX_PARTS = 4
+"""Lines of such a file: each a whole JSON value that goes on where the one before ends."""
 PIPE_WAIT_S = 60.0
 """How long the next bytes of a pipe are waited for."""
 _HANDED_OVER = ("/dev/", "/proc/")
@@ -133,6 +137,11 @@ def _unreadable(error: OSError | ValueError, *, kind: str, max_bytes: int) -> st
         return f"is larger than {max_bytes >> 20} MiB, which is no {kind.split(' ', 1)[-1]}"
     reason = getattr(error, "strerror", None) or str(error)
     return f"cannot be read ({reason}); give {kind}"
+
+
+def count_values(content: bytes) -> int:
+    """Numbers, words, lists and objects of JSON, at most."""
+    return sum(content.count(mark) for mark in (b",", b"[", b"{", b":"))
 
 
 def parse_json(text: str, *, source: str) -> Any:

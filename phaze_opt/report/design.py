@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.device_catalogue import find_device
-from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown
+from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown, is_proven
 from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import PlacementResult, Stage
@@ -61,7 +61,6 @@ BAR_CELLS = 20
 NOMINAL = "nominal"
 ENDS = ("low", "high")
 BILLION = 1e9
-PROVEN_GAP = 1e-9
 
 
 def design_table(evaluation: Evaluation) -> TableContent:
@@ -293,20 +292,24 @@ _SCHEDULE: Fields[LayerSchedule] = (
     number("repeats", lambda item: str(item.repeats)),
     number("makespan", lambda item: format_time(item.makespan_s)),
     number("lower bound", lambda item: format_time(item.lower_bound_s)),
-    number("gap", lambda item: "0" if is_proven(item) else f"{100 * item.gap:.2g} %"),
-    words("status", lambda item: "proven optimal" if is_proven(item) else item.status.value.replace("_", " ")),
+    number("gap", lambda item: "0" if is_proven(item.gap) else f"{100 * item.gap:.2g} %"),
+    words("status", lambda item: "proven optimal" if is_proven(item.gap) else item.status.value.replace("_", " ")),
 )
 
 
 def schedule_table(evaluation: Evaluation) -> TableContent:
-    """Makespan, proven bound and gap of every distinct layer and phase."""
+    """Makespan, proven bound and gap of every distinct layer and phase, and what they leave open of the plan."""
     schedules = (item for item in evaluation.schedules if item.makespan_s > 0)
-    return table_of("Operator schedules on one device", _SCHEDULE, schedules)
+    return table_of("Operator schedules on one device", _SCHEDULE, schedules, bound_words(evaluation))
 
 
-def is_proven(schedule: LayerSchedule) -> bool:
-    """Whether a schedule meets its lower bound."""
-    return schedule.gap <= PROVEN_GAP
+def bound_words(evaluation: Evaluation) -> str:
+    """What no plan or placement exceeds, where open schedules leave the choice of them open; else empty."""
+    if is_proven(evaluation.rate_gap):
+        return ""
+    bound, gap = format_number(evaluation.throughput_bound_samples_per_s), format_share(evaluation.rate_gap)
+    what = "plan" if evaluation.is_planned else "placement"
+    return f"no {what} exceeds {bound} samples/s, {gap} more; --schedule-gap 0 narrows that"
 
 
 def limits_sentence(evaluation: Evaluation) -> str:

@@ -10,13 +10,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.evaluation import Evaluation, is_proven
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
 from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import TIED, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
-from phaze_opt.report.design import evaluation_contents, is_proven, limits_sentence, span
+from phaze_opt.report.design import bound_words, evaluation_contents, limits_sentence, span
 from phaze_opt.report.die import ChipBeside, area_table, bills_in, dies_in, limits_table, power_table
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 NUM_RUNNERS_UP = 5
 _WORTH = MappingProxyType({"analytic": "evaluate --sensitivity", "calibrated": "validate, evaluate --sensitivity"})
 """Commands that say what the package's own estimators are worth."""
-_PLACED = ("placement", "proven", "exact dynamic program, recomputed independently")
-_PLANNED = ("plan", "proven", "the fastest that the options leave: degrees, stage cuts, recomputation; exact program")
+_PLACED = "exact dynamic program, recomputed independently"
+_PLANNED = "the fastest that the options leave: degrees, stage cuts, recomputation; exact program"
 
 
 def standing_table(
@@ -51,7 +51,7 @@ def standing_table(
     best = result.best
     rows: list[tuple[str, str, str]] = []
     if best is not None:
-        rows = [_schedules_standing(best), _PLANNED if best.is_planned else _PLACED]
+        rows = [_schedules_standing(best), _plan_standing(best)]
     if best is not None and optimum is not None:
         rows.append(_known_standing(result, optimum))
     else:
@@ -79,15 +79,17 @@ def _estimates_standing(best: Evaluation | None) -> tuple[str, str, str]:
 
 def _schedules_standing(best: Evaluation) -> tuple[str, str, str]:
     schedules = [schedule for part in (best, *best.members) for schedule in part.schedules]
-    num_proven = sum(map(is_proven, schedules))
+    num_proven = sum(is_proven(schedule.gap) for schedule in schedules)
     if num_proven == len(schedules):
         return ("operator schedules", "proven", f"all {len(schedules)} meet their lower bound")
-    bound = format_number(best.throughput_bound_samples_per_s)
-    how = (
-        f"{num_proven} of {len(schedules)} meet their lower bound; largest gap {format_share(best.schedule_gap)}, "
-        f"so this placement reaches at most {bound} samples/s"
-    )
+    gap = format_share(max(schedule.gap for schedule in schedules))
+    how = f"{num_proven} of {len(schedules)} meet their lower bound; largest gap {gap}"
     return ("operator schedules", "bounded", how)
+
+
+def _plan_standing(best: Evaluation) -> tuple[str, str, str]:
+    what, how = ("plan", _PLANNED) if best.is_planned else ("placement", _PLACED)
+    return (what, "proven", how) if is_proven(best.rate_gap) else (what, "bounded", bound_words(best))
 
 
 def _known_standing(result: SearchResult, optimum: Truth) -> tuple[str, str, str]:
@@ -110,16 +112,21 @@ def _search_standing(result: SearchResult, *, space_size: int | None) -> tuple[s
     tried = counted(result.distinct_evaluations, "distinct design")
     if space_size is not None:
         if result.distinct_evaluations >= space_size:
-            return (
-                "best of the space",
-                "proven",
-                "its only design was evaluated" if space_size == 1 else f"all {space_size:,} designs were evaluated",
-            )
+            how = "its only design was evaluated" if space_size == 1 else f"all {space_size:,} designs were evaluated"
+            return _evaluated_standing(result, how)
         if result.is_pruning_safe and result.distinct_evaluations + result.pruned >= space_size:
             how = f"{tried} evaluated, the other {result.pruned:,} ruled out by their bounds"
-            return ("best of the space", "proven", how)
+            return _evaluated_standing(result, how)
         tried += f" of {space_size:,}"
     return ("best of the space", "not proven", f"{tried} evaluated; a better one may exist")
+
+
+def _evaluated_standing(result: SearchResult, how: str) -> tuple[str, str, str]:
+    """The best of designs that were all evaluated or ruled out, as far as their schedules are solved."""
+    if is_proven(result.open_gap):
+        return ("best of the space", "proven", how)
+    left = f"up to {format_share(result.open_gap)}" if math.isfinite(result.open_gap) else "the choice open"
+    return ("best of the space", "bounded", f"{how}, but open schedules leave {left}")
 
 
 def effort_table(result: SearchResult, later_s: Mapping[str, float] | None = None) -> TableContent:
@@ -236,7 +243,7 @@ def heterogeneous_table(found: HeterogeneousEvaluation) -> TableContent:
     said = [] if placement.plan is None else [describe_plan(placement.plan)]
     said += ["no mix of these designs is faster than one of them"] if found.num_designs == 1 else []
     exact = "placement" if placement.plan is None else "plan"
-    said.append(f"{exact} and design of every stage are the fastest of all, priced again by other code")
+    said.append(f"{exact} and design of every stage are the fastest by the schedules found, priced again by other code")
     return pairs_table("Heterogeneous pipeline", rows, note="; ".join(said))
 
 

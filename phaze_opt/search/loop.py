@@ -12,7 +12,7 @@ from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.events import Observers, TrialFinished
 from phaze_opt.search.probe import CountingProbe
 from phaze_opt.search.pruner import PrunerRun, Verdict
-from phaze_opt.search.result import SearchProgress, SearchResult, Trial, TrialLog, rank
+from phaze_opt.search.result import SearchProgress, SearchResult, Trial, TrialLog, open_gap_of, rank
 from phaze_opt.search.strategy import Outcome, StrategyRun
 
 MAX_PRUNED_IN_A_ROW = 1000
@@ -259,11 +259,12 @@ class SearchLoop:
         """What stands now."""
         effort = Effort.together([evaluation.effort for evaluation in self._known.values()])
         probed = frozenset().union(*(probe.architectures for probe in self.probes))
+        front = self._front()
         return SearchResult(
             search_id=self.search_id,
             best=None if self._best is None else self._best.evaluation,
             best_number=-1 if self._best is None else self._best.number,
-            pareto_front=self._front(),
+            pareto_front=front,
             evaluations=len(self.records),
             distinct_evaluations=len(self._known),
             probes=len(probed),
@@ -276,6 +277,7 @@ class SearchLoop:
             is_exhausted=self.is_exhausted,
             trials=tuple(self.records),
             is_pruning_safe=self.judging is None or self.judging.is_safe,
+            open_gap=open_gap_of(self.config.goal, front, self.records),
         )
 
     def _front(self) -> tuple[Trial[Evaluation], ...]:

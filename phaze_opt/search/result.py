@@ -1,10 +1,13 @@
 """Finished trials, the one record that searches, journals, studies and trackers share; what a search returns."""
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Generic, Protocol, TypeVar
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
+from phaze_opt.objective.goals import Goal
 
 _E_co = TypeVar("_E_co", bound=Evaluation | None, covariant=True)
 _Other = TypeVar("_Other", bound=Evaluation | None)
@@ -96,6 +99,8 @@ class SearchResult:
         placements: placement problems solved for them.
         pruned: distinct points that the pruner dropped.
         is_pruning_safe: the pruner, if there was one, drops nothing that could be the best.
+        open_gap: by how much open schedules of a trial's design leave it better than the front, relative to it;
+            infinite where they leave open what plan its value is of.
         wall_s: of this run, s.
         overhead_s: of it in the strategy and the pruner, s.
         is_interrupted: ended by Ctrl-C.
@@ -119,6 +124,27 @@ class SearchResult:
     is_exhausted: bool
     trials: tuple[Trial[Evaluation], ...]
     is_pruning_safe: bool = True
+    open_gap: float = 0.0
+
+
+def open_gap_of(goal: Goal, front: Sequence[Trial[Evaluation]], trials: Sequence[Trial[Evaluation]]) -> float:
+    """`SearchResult.open_gap`, as values but those per joule go with throughput.
+
+    Args:
+        goal: of the values, throughput or a ratio of it first, what is minimised behind.
+        front: trials that no other dominates.
+        trials: all of them.
+    """
+    found = 0.0
+    for trial in trials:
+        if not trial.values or not trial.evaluation.rate_gap:
+            continue
+        if goal is Goal.THROUGHPUT_PER_JOULE:
+            return math.inf
+        most = trial.values[0] / (1.0 - trial.evaluation.rate_gap)
+        near = (each for each in front if all(a <= b for a, b in zip(each.values[1:], trial.values[1:], strict=True)))
+        found = max(found, most / max(each.values[0] for each in near) - 1.0)
+    return found
 
 
 @dataclass(frozen=True, slots=True)

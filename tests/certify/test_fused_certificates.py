@@ -125,7 +125,7 @@ class Priced:
 
     def __init__(self, directory: Path) -> None:
         files = read_certificate(directory)
-        (self.solution,) = files.solutions.solutions
+        (self.solution,) = files.solutions
         (self.solved,) = self.solution.models
         problem = check_problem(files.certificate)
         objective = Objective(files.certificate.scenario)
@@ -259,7 +259,7 @@ def test_groups_of_every_stage_are_stated_and_recomputed(shape: str, tmp_path: P
     problem = fused_problem(model, plans=replace(ONE_STAGE, **degrees))
     result = certify(problem, CertifyOptions(tolerance=0.05, num_best=1, directory=tmp_path))
     check_certificate(result.directory)
-    (solved,) = read_certificate(result.directory).solutions.solutions[0].models
+    (solved,) = read_certificate(result.directory).solutions[0].models
     assert solved.plan is not None
     assert solved.fusion is not None
     plan, phases = solved.plan.plan, 1 if shape == "recomputing" else len(PHASES[:2])

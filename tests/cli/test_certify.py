@@ -41,7 +41,7 @@ SPACE = space_text(
     micro_batch=[1, 4],
 )
 NUM_POINTS = 16
-CERTIFY = ["certify", "--devices", "16", "--global-batch", "64", "--as", "phaze"]
+CERTIFY = ["certify", "--no-check", "--devices", "16", "--global-batch", "64", "--as", "phaze"]
 TINY = ["--model", "tiny"]
 
 
@@ -124,7 +124,7 @@ def test_a_search_that_contradicts_the_known_optimum_says_that_it_is_wrong(argum
         for point in load_space(tmp_path / "space.toml").points()
         if all(getattr(point, name) in (value, 0) for name, value in axes.items() if hasattr(point, name))
     )
-    search = ["search", *arguments[1:], "--no-tracking", "--resume", "--strategy"]
+    search = ["search", *arguments[2:], "--no-tracking", "--resume", "--strategy"]
     every, poor = [*search, "exhaustive", "--trials", str(NUM_POINTS)], [*search, "random", "--trials", "1", "--json"]
     for kind, share, gap, fault in KNOWN_OPTIMA:
         truth = Truth(kind, share * data["value"], point, gap=gap)

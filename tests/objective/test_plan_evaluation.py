@@ -92,7 +92,7 @@ PLANS = (
 def test_all_that_an_evaluation_says_of_a_plan_adds_up(plan, software) -> None:
     job = real_job(software=software)
     (ranked,) = rank_plans(MODEL, job.training, [plan], machine=job.machine).ranked
-    found = evaluate_plan(job, ranked)
+    found = evaluate_plan(job, ranked, bound_s=0.0)
     seconds = ranked.time.seconds
     assert found.iteration_time_s == seconds
     assert sum(found.breakdown.parts.values()) == pytest.approx(seconds, rel=1e-12)
@@ -128,7 +128,7 @@ def test_a_plan_that_is_a_placement_is_worth_what_the_placement_is(tensor) -> No
     job = chip_job(micro_batch=4, num_devices=8, global_batch=32)
     plan = ParallelPlan(tensor=tensor, data=8 // tensor, micro_batch=4, is_sequence_parallel=tensor > 1)
     (ranked,) = rank_plans(job.model, job.training, [plan], machine=job.machine).ranked
-    found = evaluate_plan(job, ranked)
+    found = evaluate_plan(job, ranked, bound_s=0.0)
     scenario = Scenario(
         models=(job.model,),
         cluster=Cluster(8, job.machine.network),
@@ -145,15 +145,15 @@ def test_a_plan_that_is_a_placement_is_worth_what_the_placement_is(tensor) -> No
     assert found.throughput_bound_samples_per_s >= found.throughput_samples_per_s * (1 - 1e-12)
 
 
-def test_open_gaps_leave_a_bound_above_the_throughput() -> None:
-    job = chip_job(micro_batch=4, num_devices=8, global_batch=32, gap=0.9)
+def test_a_bound_below_the_step_is_a_gap_of_the_throughput() -> None:
+    job = chip_job(micro_batch=4, num_devices=8, global_batch=32)
     plan = ParallelPlan(tensor=2, data=4, micro_batch=4)
     (ranked,) = rank_plans(job.model, job.training, [plan], machine=job.machine).ranked
-    found = evaluate_plan(job, ranked)
-    # What the gaps leave open is no more than their sum over all layers.
-    widest = 1.0 / (1.0 - found.schedule_gap)
-    ratio = found.throughput_bound_samples_per_s / found.throughput_samples_per_s
-    assert 1.0 <= ratio <= widest * (1 + 1e-9)
+    for share in (0.9, 1.0):
+        told = evaluate_plan(job, ranked, bound_s=share * ranked.time.seconds)
+        assert told.throughput_bound_samples_per_s == pytest.approx(told.throughput_samples_per_s / share)
+        assert told.rate_gap == pytest.approx(1.0 - share)
+        assert told.schedule_gap >= told.rate_gap
 
 
 def test_what_does_not_fit_or_exceeds_a_budget_is_a_value() -> None:

@@ -1,5 +1,6 @@
 """Tables: every figure is the evaluation's, they fit 80 columns, and claims of proof hold."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ from rich.console import Console
 
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus, TimeBreakdown
-from phaze_opt.objective.goals import front_indices
+from phaze_opt.objective.goals import Goal, front_indices
 from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.report.design import (
     design_table,
@@ -23,7 +24,7 @@ from phaze_opt.report.figures import search_figures
 from phaze_opt.report.search import best_records, own_contents, runners_up_table, search_contents, standing_table
 from phaze_opt.report.table import DrawnTable, TableContent
 from phaze_opt.report.text import format_capacity, format_gib
-from phaze_opt.search.result import OwnBest, SearchResult
+from phaze_opt.search.result import OwnBest, SearchResult, open_gap_of
 from phaze_opt.study.result import Truth, TruthKind
 
 SENSITIVITY = (
@@ -151,10 +152,27 @@ def test_the_estimator_is_named(result: SearchResult, snapshot) -> None:
 
 
 def test_a_gap_is_bounded(result: SearchResult) -> None:
-    name, state, how = standing_table(result).rows[0]
-    assert (name, state) == ("operator schedules", "bounded")
-    assert f"{result.best.throughput_bound_samples_per_s:,.0f}" in how
-    assert standing_table(replace(result, best=_without_gaps(result.best))).rows[0][1] == "proven"
+    schedules, plan = standing_table(result).rows[:2]
+    assert schedules[:2] == ("operator schedules", "bounded")
+    assert plan[:2] == ("placement", "bounded")
+    assert f"{result.best.throughput_bound_samples_per_s:,.0f}" in plan[2]
+    solved = standing_table(replace(result, best=_without_gaps(result.best))).rows
+    assert [row[1] for row in solved[:2]] == ["proven", "proven"]
+
+
+def test_what_open_schedules_leave_of_any_design_keeps_the_best_from_being_proven(result: SearchResult) -> None:
+    """Of one goal the design with the highest bound counts, of several that of each which none beats at its bound."""
+    assert standing(replace(result, open_gap=0.002), space_size=40)[0] == "bounded"
+    best, other = best_records(result.trials)[:2]
+    sure = replace(best, evaluation=_without_gaps(best.evaluation))
+    rate = other.evaluation.throughput_samples_per_s
+    near = replace(other, evaluation=replace(other.evaluation, throughput_bound_samples_per_s=2 * rate))
+    for goal in (Goal.THROUGHPUT, Goal.THROUGHPUT_PER_JOULE):
+        assert open_gap_of(goal, [sure], [sure]) == 0.0
+    assert open_gap_of(Goal.THROUGHPUT, [sure], [sure, near]) == pytest.approx(2 * rate / best.values[0] - 1)
+    assert open_gap_of(Goal.THROUGHPUT_PER_JOULE, [sure], [sure, near]) == math.inf
+    front = [replace(each, values=(each.values[0], number)) for number, each in ((2.0, sure), (1.0, near))]
+    assert open_gap_of(Goal.PARETO, front, front) == pytest.approx(1.0)
 
 
 def test_what_is_known_of_the_space_is_said(result: SearchResult, snapshot) -> None:
@@ -180,9 +198,9 @@ def test_what_is_known_of_the_space_is_said(result: SearchResult, snapshot) -> N
 
 
 def _without_gaps(evaluation: Evaluation) -> Evaluation:
-    return replace(
-        evaluation, schedules=tuple(replace(item, lower_bound_s=item.makespan_s) for item in evaluation.schedules)
-    )
+    solved = tuple(replace(item, lower_bound_s=item.makespan_s) for item in evaluation.schedules)
+    rate = evaluation.throughput_samples_per_s
+    return replace(evaluation, schedules=solved, throughput_bound_samples_per_s=rate)
 
 
 def test_runners_up_are_the_best_distinct_trials(result: SearchResult) -> None:

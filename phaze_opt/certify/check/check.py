@@ -88,13 +88,14 @@ def _check(directory: Path, tell: OnProgress, constants: Constants | None) -> Ch
     check_rows(points)
     check_budgets(points, space, scenario=certificate.scenario, constants=problem.constants)
     tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
-    pool = price_pool(files.pool, certificate.scenario.exclusivity)
-    tell(CheckProgress(CheckStage.POOL, len(files.pool.topologies), len(files.pool.topologies)))
+    tell(CheckProgress(CheckStage.POOL, 0, len(files.pool_parts)))
+    pool = price_pool(files.pools(), certificate.scenario.exclusivity)
+    tell(CheckProgress(CheckStage.POOL, len(pool.blocks), len(pool.blocks)))
     planned = None if certificate.scenario.plans is None else planned_models(problem)
     bounds = BoundCheck(problem, files, pool, space) if planned is None else PlanBoundCheck(planned, files, pool, space)
     for num_done in bounds.check():
         tell(CheckProgress(CheckStage.BOUNDS, num_done, len(points)))
-    solutions = files.solutions.solutions
+    solutions = files.solutions
     planned_s = None if planned is None else PlanSolutions(planned).step_s
     for num_done in SolutionCheck(problem, files, space, planned_s).check():
         tell(CheckProgress(CheckStage.SOLUTIONS, num_done, len(solutions)))

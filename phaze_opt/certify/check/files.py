@@ -5,7 +5,7 @@ import io
 import json
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -26,6 +26,7 @@ from phaze_opt.certify.certificate import (
     Certificate,
     FrontOverWorlds,
     PoolFile,
+    Solution,
     SolutionsFile,
     is_unchanged,
 )
@@ -33,7 +34,17 @@ from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.points_table import PointsTable, check_rows, read_points
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.record.input_files import is_directory, is_file, is_there, parse_json, read_bytes, shorten
+from phaze_opt.record.input_files import (
+    MAX_PARTS,
+    MAX_VALUES,
+    count_values,
+    is_directory,
+    is_file,
+    is_there,
+    parse_json,
+    read_bytes,
+    shorten,
+)
 from phaze_opt.record.plain_data import from_plain, to_plain
 
 _TYPE = np.dtype(np.int32)
@@ -46,9 +57,8 @@ _BROKEN_ARCHIVE = (
 """What numpy and zipfile raise on archives that are none, encrypted, or cut short."""
 MAX_STATEMENT_BYTES = 4 << 20
 """No ``certificate.json`` comes near it."""
-MAX_JSON_BYTES = 64 << 20
-MAX_JSON_VALUES = 4_000_000
-"""Numbers, words, lists and objects of a JSON file: far above any proof, and a few hundred MB in memory."""
+MAX_PART_BYTES = 64 << 20
+"""Of a JSON file that is read in parts, the mean of each."""
 POINT_BYTES = 256
 SPARE_BYTES = 1 << 20
 """Bytes of ``points.parquet``: a row's at most, whatever is in it, and what a file takes beside its rows."""
@@ -114,7 +124,9 @@ class CertificateFiles:
     """All that a certificate holds.
 
     Attributes:
-        certificate, points, pool, solutions: the files.
+        certificate, points: the files.
+        solutions: of all parts.
+        pool_parts: of ``pool.json``, each looked at once (`pools`).
         multipliers: by micro-batch, each of shape (rows, slots).
         statement_sha256: of the content of ``certificate.json``.
         changed: name of the first file that is not what a digest says; empty if there is none. Left to the end of the
@@ -123,11 +135,19 @@ class CertificateFiles:
 
     certificate: Certificate
     points: PointsTable
-    pool: PoolFile
+    pool_parts: Sequence[bytes]
     multipliers: Mapping[int, NDArray[np.int32]]
-    solutions: SolutionsFile
+    solutions: tuple[Solution, ...]
     statement_sha256: str
     changed: str = ""
+
+    def pools(self) -> Iterator[PoolFile]:
+        """The parts of the pool, one at a time, so that memory holds but one.
+
+        Raises:
+            CertificateError: one is of another form.
+        """
+        return (_value(PoolFile, _parse(part, POOL_FILE), POOL_FILE) for part in self.pool_parts)
 
 
 def certificate_directory(path: Path) -> Path:
@@ -152,9 +172,13 @@ def read_certificate(directory: Path) -> CertificateFiles:
     return CertificateFiles(
         certificate=certificate,
         points=read_points(contents[POINTS_FILE], num_rows=certificate.space.size),
-        pool=_value(PoolFile, _parse(contents[POOL_FILE], POOL_FILE), POOL_FILE),
+        pool_parts=_parts(contents[POOL_FILE], POOL_FILE),
         multipliers=read_multipliers(contents[MULTIPLIERS_FILE], certificate),
-        solutions=_value(SolutionsFile, _parse(contents[SOLUTIONS_FILE], SOLUTIONS_FILE), SOLUTIONS_FILE),
+        solutions=tuple(
+            solution
+            for part in _parts(contents[SOLUTIONS_FILE], SOLUTIONS_FILE)
+            for solution in _value(SolutionsFile, _parse(part, SOLUTIONS_FILE), SOLUTIONS_FILE).solutions
+        ),
         statement_sha256=hashlib.sha256(contents[CERTIFICATE_FILE]).hexdigest(),
         changed=changed,
     )
@@ -226,7 +250,7 @@ def _most_bytes(name: str, certificate: Certificate) -> int:
         return certificate.space.size * POINT_BYTES + SPARE_BYTES
     if name == MULTIPLIERS_FILE:
         return most_multiplier_bytes(certificate) + SPARE_BYTES
-    return MAX_JSON_BYTES
+    return MAX_PARTS * MAX_PART_BYTES
 
 
 def _read_bytes(directory: Path, name: str, most_bytes: int) -> bytes:
@@ -252,11 +276,25 @@ def _check_names(directory: Path, certificate: Certificate) -> None:
         refuse(f"files lists {sorted(certificate.files)}", file=CERTIFICATE_FILE)
 
 
+def _parts(content: bytes, name: str) -> list[bytes]:
+    """The lines of a JSON file, each small enough to be read."""
+    if content.count(b"\n") > MAX_PARTS:
+        refuse(f"has more than {MAX_PARTS} lines", file=name)
+    parts = content.removesuffix(b"\n").split(b"\n")
+    for part in parts:
+        _require_few_values(part, name)
+    return parts
+
+
+def _require_few_values(content: bytes, name: str) -> None:
+    num_values = count_values(content)
+    if num_values > MAX_VALUES:
+        refuse(f"holds {num_values:,} values in a line, more than the {MAX_VALUES:,} of any proof", file=name)
+
+
 def _parse(content: bytes, name: str) -> Any:
     """JSON of more values than a user writes, and of no more than fit into memory."""
-    num_values = sum(content.count(mark) for mark in (b",", b"[", b"{", b":"))
-    if num_values > MAX_JSON_VALUES:
-        refuse(f"holds {num_values:,} values, more than the {MAX_JSON_VALUES:,} of any proof", file=name)
+    _require_few_values(content, name)
     try:
         return parse_json(content.decode("utf-8"), source=name)
     except (InputError, ValueError, json.JSONDecodeError) as error:

@@ -1,7 +1,7 @@
 """``pool.json`` and the slots: blocks follow one another, entries are valid, slots are of the graphs they claim."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -102,24 +102,41 @@ class PricedPool:
         return position
 
 
-def price_pool(pool: PoolFile, exclusivity: Exclusivity) -> PricedPool:
+def price_pool(parts: Iterable[PoolFile], exclusivity: Exclusivity) -> PricedPool:
     """Check every topology, vector, tree and search.
+
+    Args:
+        parts: of the pool, each with all topologies and blocks.
+        exclusivity: of the scenario.
 
     Raises:
         CertificateError: names topology, block, entry and the rule broken.
     """
-    blocks = []
-    for number, topology in enumerate(pool.topologies):
-        precedes = check_topology(topology, number=number)
-        blocks.append(
-            tuple(
-                _price_block(block, precedes, topology.core_types, exclusivity, where=f"topology {number}, block {at}")
-                for at, block in enumerate(topology.blocks)
+    whole: PoolFile | None = None
+    shapes: list[list[BlockShape]] = []
+    found: list[list[list[PricedEntry]]] = []
+    for part in parts:
+        bare = PoolFile(tuple(map(_without_entries, part.topologies)))
+        if whole is None:
+            whole, shapes = (
+                bare,
+                [_check_blocks(each, number, exclusivity) for number, each in enumerate(bare.topologies)],
             )
-        )
-    keys = [(topology.core_types, frozenset(topology.edges)) for topology in pool.topologies]
+            found = [[[] for _ in topology] for topology in shapes]
+        if bare != whole:
+            refuse("a line has other topologies or blocks than the first", file=POOL_FILE)
+        for number, topology in enumerate(part.topologies):
+            for at, block in enumerate(topology.blocks):
+                where = f"topology {number}, block {at}"
+                found[number][at] += _price_entries(block, shapes[number][at], len(found[number][at]), where=where)
+    assert whole is not None
+    keys = [(topology.core_types, frozenset(topology.edges)) for topology in whole.topologies]
     if len(set(keys)) != len(keys):
         refuse("lists a topology twice", file=POOL_FILE)
+    blocks = [
+        tuple(PricedBlock(block.operators, tuple(entries)) for block, entries in zip(topology.blocks, own, strict=True))
+        for topology, own in zip(whole.topologies, found, strict=True)
+    ]
     entries = [entry for topology in blocks for block in topology for entry in block.entries]
     num_trees = sum(isinstance(entry, PricedTree) for entry in entries)
     num_searches = sum(isinstance(entry, PricedSearch) for entry in entries)
@@ -132,24 +149,38 @@ def price_pool(pool: PoolFile, exclusivity: Exclusivity) -> PricedPool:
     )
 
 
-def _price_block(
-    block: PoolBlock, precedes: Precedes, core_types: Sequence[CoreType], exclusivity: Exclusivity, *, where: str
-) -> PricedBlock:
-    """Check a block's arcs and entries."""
-    chosen = list(block.operators)
-    shape = block_shape([core_types[i] for i in chosen], precedes[np.ix_(chosen, chosen)], block.arcs, exclusivity)
-    if len(chosen) == 1 and (block.arcs or block.entries):
-        refuse(f"{where} has one operator but arcs or entries", file=POOL_FILE)
-    fault = fault_of_arcs(block.arcs, shape.precedes)
-    if fault is not None:
-        refuse(f"{where}: {fault}", file=POOL_FILE)
+def _without_entries(topology: PoolTopology) -> PoolTopology:
+    return replace(topology, blocks=tuple(replace(block, entries=()) for block in topology.blocks))
+
+
+def _check_blocks(topology: PoolTopology, number: int, exclusivity: Exclusivity) -> list[BlockShape]:
+    """Check a topology and the arcs of its blocks; what prices of each must fit."""
+    precedes = check_topology(topology, number=number)
+    shapes = []
+    for at, block in enumerate(topology.blocks):
+        where, chosen = f"topology {number}, block {at}", list(block.operators)
+        core_types = [topology.core_types[i] for i in chosen]
+        shape = block_shape(core_types, precedes[np.ix_(chosen, chosen)], block.arcs, exclusivity)
+        if len(chosen) == 1 and block.arcs:
+            refuse(f"{where} has one operator but arcs", file=POOL_FILE)
+        fault = fault_of_arcs(block.arcs, shape.precedes)
+        if fault is not None:
+            refuse(f"{where}: {fault}", file=POOL_FILE)
+        shapes.append(shape)
+    return shapes
+
+
+def _price_entries(block: PoolBlock, shape: BlockShape, first: int, *, where: str) -> list[PricedEntry]:
+    """Check a block's entries, numbered from ``first``."""
+    if len(block.operators) == 1 and block.entries:
+        refuse(f"{where} has one operator but entries", file=POOL_FILE)
     entries = []
-    for number, entry in enumerate(block.entries):
+    for number, entry in enumerate(block.entries, start=first):
         priced = _price_entry(entry, shape)
         if isinstance(priced, str):
             refuse(f"{where}, entry {number}: {priced}", file=POOL_FILE)
         entries.append(priced)
-    return PricedBlock(block.operators, tuple(entries))
+    return entries
 
 
 def _price_entry(entry: object, shape: BlockShape) -> PricedEntry | str:

@@ -57,7 +57,7 @@ class SolutionCheck:
         Raises:
             CertificateError: names the row and the rule broken.
         """
-        points, solutions = self.files.points, self.files.solutions.solutions
+        points, solutions = self.files.points, self.files.solutions
         numbers = [solution.index for solution in solutions]
         if any(after <= before for before, after in pairwise(numbers)):
             refuse("its solutions do not rise in index", file=SOLUTIONS_FILE)

@@ -130,7 +130,7 @@ def metrics_table(evaluation: Evaluation) -> TableContent:
         ("model FLOPs utilisation", format_share(evaluation.mfu)),
         ("tensor, vector core utilisation", cores),
         *(() if evaluation.members else energy),
-        ("proven", f"schedules to within {format_percent(evaluation.schedule_gap)} of their bounds"),
+        ("proven", f"throughput and schedules to within {format_percent(evaluation.schedule_gap)} of their bounds"),
     )
     return pairs_table(
         "Metrics", rows, note=f"All figures are modelled, area and TDP {silicon_words(evaluation.accelerator)}."
