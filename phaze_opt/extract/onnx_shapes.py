@@ -75,15 +75,17 @@ def infer_shapes(model: Any, onnx: Any, *, at_export: GraphShapes | None) -> Gra
             continue
         try:
             _infer_node(found, node, onnx, versions, model.opset_import)
+            if at_export is not None:
+                found.within[node.output[0]] = max((found.within.get(name, 1) for name in node.input), default=1)
+                if node.op_type == "Reshape":
+                    _rescale(found, node, onnx, at_export)
+        except InputError:
+            raise
         except Exception as error:  # noqa: BLE001 - errors of the library's own kinds
             message = f"operator {shorten(node.name or node.op_type)} has inputs that do not go together"
             advice = "give a model that checks" if at_export is None else DYNAMIC_ADVICE
             sentence = f"{message} ({' '.join(str(error).split())[:120]}); {advice}"
             raise InputError(sentence) from error
-        if at_export is not None:
-            found.within[node.output[0]] = max((found.within.get(name, 1) for name in node.input), default=1)
-            if node.op_type == "Reshape":
-                _rescale(found, node, onnx, at_export)
     return found
 
 

@@ -442,8 +442,8 @@ def _spreads(model: Workload, devices: int, choices: PlanChoices, batch: int) ->
     """Stages, replicas and micro-batches on the devices that tensor and context groups leave.
 
     Of stages and replicas that are free neither could be more: replicas are the most that the batch divides into beside
-    the stages, stages the most that the devices hold beside the replicas, of blocks and in all. Stages beside given
-    replicas are those that divide the devices, too.
+    the stages, stages the most that the devices hold beside the replicas, of blocks and in all; any number where each
+    replica has one micro-batch. Stages beside given replicas are those that divide the devices, too.
     """
     most = min(devices, model.num_units + len(_ENDS) * (choices.has_cuts or bool(choices.blocks)))
     found = set()
@@ -461,7 +461,7 @@ def _spreads(model: Workload, devices: int, choices: PlanChoices, batch: int) ->
             pairs = [(p, max((each for each in counts if each * p <= devices), default=0)) for p in stages]
             # Stages of the embedding or the head alone are more than the blocks can be cut into.
             tallest = {(data, p > model.num_units): p for p, data in sorted(pairs)}
-            is_free = not choices.pipeline
-            pairs = [(p, d) for p, d in pairs if d and not (is_free and tallest[d, p > model.num_units] > p)]
+            is_whole = {d: bool(choices.pipeline) or d * micro_batch == batch for _, d in pairs}
+            pairs = [(p, d) for p, d in pairs if d and (is_whole[d] or tallest[d, p > model.num_units] == p)]
         found |= {(*pair, micro_batch) for pair in pairs}
     return found

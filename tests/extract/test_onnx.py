@@ -126,6 +126,10 @@ def test_constants_among_the_operators_are_not_trained_and_shapes_must_hold_any_
     spread.graph.initializer.append(helper.make_tensor("wide", TensorProto.INT64, [4], [4, 8, 1, 1]))
     with pytest.raises(InputError, match="dynamic_shapes, and with dynamo=False dynamic_axes"):
         read_onnx(saved(spread))
+    without_sizes = small_cnn(batch=4)
+    without_sizes.graph.node[6].CopyFrom(helper.make_node("Reshape", ["p"], ["f"], "flatten"))
+    with pytest.raises(InputError, match="'flatten' has inputs that do not go together"):
+        read_onnx(saved(without_sizes))
     del with_constant.graph.node[-2].output[:]
     with pytest.raises(InputError, match="give a model that checks"):
         read_onnx(saved(with_constant))

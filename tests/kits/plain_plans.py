@@ -99,7 +99,8 @@ def _is_crowded(
     if choices.data:
         return is_smaller and devices % plan.pipeline > 0
     more = range(plan.data + 1, devices // plan.pipeline + 1)
-    return is_smaller or any(training.global_batch % (data * plan.micro_batch) == 0 for data in more)
+    is_whole = plan.data * plan.micro_batch == training.global_batch
+    return (is_smaller and not is_whole) or any(training.global_batch % (data * plan.micro_batch) == 0 for data in more)
 
     def fits(self, memory_bytes: float) -> bool:
         """Whether every stage fits a device of ``memory_bytes``."""

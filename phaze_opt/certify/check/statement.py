@@ -147,7 +147,7 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     choices = (f"{name.replace('_', ' ')} {_stated(getattr(scenario.plans, name))}" for name in named)
     free = "" if scenario.plans.data else "; as many replicas as fit"
     if not scenario.plans.data and not scenario.plans.pipeline:
-        free = "; stages and replicas that leave no room for another"
+        free = "; stages and replicas that leave no room for another, and all stages of replicas of one micro-batch"
     yield "Plans", f"{', '.join(choices)}{free}; every cut of the stages, a recomputation for each"
     differing = ((field.name, getattr(scenario.stack, field.name)) for field in fields(scenario.stack))
     told = [(name, value) for name, value in differing if value != getattr(IDEAL_STACK, name) and name != "name"]

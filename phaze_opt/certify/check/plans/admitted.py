@@ -197,8 +197,9 @@ def _spreads(
     """Stages, replicas and micro-batches on the devices that tensor and context groups leave, a batch of whole ones.
 
     Where nothing is said of replicas, no more of them would fit beside the stages; where nothing is said of stages
-    either, no more stages beside the replicas, be it of ``layers``, the blocks, or of these and the ends. Stages that
-    nothing is said of divide the devices beside given replicas, or are the most.
+    either, no more stages beside the replicas, be it of ``layers``, the blocks, or of these and the ends, unless each
+    replica has one micro-batch. Stages that nothing is said of divide the devices beside given replicas, or are the
+    most.
     """
     for micro_batch in choices.micro_batch:
         fits = [each for each in _divisors(global_batch) if global_batch % (each * micro_batch) == 0]
@@ -208,7 +209,8 @@ def _spreads(
                 is_held = pipeline <= room
                 is_most = choices.data or not any(data < other <= devices // pipeline for other in fits)
                 is_free = not choices.pipeline and pipeline not in (room, min(room, layers[0]))
-                if is_held and is_most and not (is_free and (devices % pipeline or not choices.data)):
+                may_be = devices % pipeline == 0 if choices.data else data * micro_batch == global_batch
+                if is_held and is_most and (may_be or not is_free):
                     yield pipeline, data, micro_batch
 
 
