@@ -66,8 +66,6 @@ CHECK_COUNTS: tuple[str, ...] = (
     "num_relaxed", "num_exact", "num_over_budget", "num_out_of_memory", "num_vectors", "num_trees", "num_searches",
     "num_schedules", "wall_s",
 )  # fmt: skip
-
-
 LOOKED_AT = "the designs looked at"
 NOT_CHECKED = "This proof was not checked."
 

@@ -8,7 +8,6 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cache
 from importlib import resources
-from importlib.resources.abc import Traversable
 from itertools import combinations
 from types import MappingProxyType
 from typing import Any, get_type_hints
@@ -50,16 +49,10 @@ def _files() -> Mapping[str, Document]:
     """The files of ``software``, by name."""
     folder = resources.files("phaze_opt.cost").joinpath(_FOLDER)
     files = sorted((file for file in folder.iterdir() if file.name.endswith(".toml")), key=lambda file: file.name)
-    return MappingProxyType({file.name.removesuffix(".toml"): _read(file) for file in files})
-
-
-def _read(file: Traversable) -> Document:
-    """One of them."""
-    try:
-        return parse_toml(file.read_text(encoding="utf-8"), source=file.name)
-    except UnicodeDecodeError as error:
-        message = f"is not text in UTF-8: {error}"
-        raise InputError(message, source=file.name) from error
+    # What is no text is a mistake in TOML, too.
+    texts = {file.name: file.read_bytes().decode("utf-8", "replace") for file in files}
+    read = {name.removesuffix(".toml"): parse_toml(text, source=name) for name, text in texts.items()}
+    return MappingProxyType(read)
 
 
 @cache

@@ -87,7 +87,7 @@ def test_a_changed_number_is_named_by_its_row_though_a_digest_would_tell_too(for
 
 def test_changed_bytes_that_break_no_rule_are_refused_by_their_digest(forger: Forger) -> None:
     path = forger.directory / POOL_FILE
-    path.write_bytes(path.read_bytes() + b" ")
+    path.write_bytes(path.read_bytes().replace(b",", b", ", 1))
     forger.assert_refused(POOL_FILE, "its digest is not that of its content", is_sealed=False)
 
 

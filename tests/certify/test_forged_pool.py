@@ -109,7 +109,7 @@ POOLS = {
     "twice": (lambda pool: pool["topologies"].append(pool["topologies"][0]), "lists a topology twice"),
     "split block": (split_a_block, r"an operator of block \d+ of topology \d+ does not precede all of the next block"),
     "operator twice": (repeat_an_operator, r"the blocks of topology \d+ do not hold each operator once"),
-    "single": (bound_a_single_operator, r"topology \d+, block \d+ has one operator but arcs or entries"),
+    "single": (bound_a_single_operator, r"topology \d+, block \d+ has one operator but entries"),
 }
 
 

@@ -98,7 +98,7 @@ def is_of_now(halves: dict[str, Any], goal: ErrorGoal) -> bool:
 
 
 def test_pages_have_the_recorded_errors_of_sources_kept_out() -> None:
-    readme, page = ((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/validation.md"))
+    page = (ROOT / "docs/validation.md").read_text(encoding="utf-8")
     unseen, named = (load_spreads().entries[kind].groups for kind in (UNSEEN, NAMED))
     rows = {
         line.split("|")[1].strip(): [cell.strip() for cell in line.split("|")[2:-1]]
@@ -108,7 +108,6 @@ def test_pages_have_the_recorded_errors_of_sources_kept_out() -> None:
     for name, item in record("sources.json")["sources"].items():
         error, trivial = f"{item['mape']:.1f}", f"{item['trivial_mape']:.1f}"
         held, held_named = (f"{100 * groups[name].held:.0f}" for groups in (unseen, named))
-        assert f"| {name} | {item['rows']} | {error} | {trivial} |" in readme
         said = [
             f"{item['rows']}",
             error,
