@@ -43,16 +43,17 @@ def plain_plans(
     for tensor, context in product(choices.tensor, choices.context):
         is_split = choices.is_sequence_parallel and tensor > 1
         devices = num_devices // (tensor * context)
-        for pipeline, data in _pipeline_and_data(model, devices, choices):
+        for pipeline, data in _pipeline_and_data(model, training, devices, choices):
             for values in free:
                 rest = dict(zip((*_INDEPENDENT, "recompute"), values, strict=True))
+                spread = pipeline, data, rest["micro_batch"]
+                if min(spread) < 1 or _is_crowded(model, training, spread, devices, choices):
+                    continue
                 try:
                     plan = ParallelPlan(tensor, pipeline, data, context, **rest, is_sequence_parallel=is_split)
                 except InputError:
                     continue
-                if not _is_possible(model, training, plan) or _is_repeated(plan, choices):
-                    continue
-                if not _is_crowded(model, training, plan, devices, choices):
+                if _is_possible(model, training, plan) and not _is_repeated(plan, choices):
                     yield plan
 
 
@@ -82,29 +83,27 @@ def _is_possible(model: ModelSpec, training: TrainingSpec, plan: ParallelPlan) -
     return plan.interleave == 1 or not (model.num_layers % chunks or num_micro_batches % plan.pipeline)
 
 
-def _pipeline_and_data(model: ModelSpec, devices: int, choices: PlanChoices) -> Iterator[tuple[int, int]]:
-    """All pipeline and data degrees that the devices hold which tensor and context groups leave."""
+def _pipeline_and_data(
+    model: ModelSpec, training: TrainingSpec, devices: int, choices: PlanChoices
+) -> Iterator[tuple[int, int]]:
+    """All pipeline and data degrees that the devices hold which tensor and context groups leave, and the batch."""
     for pipeline in choices.pipeline or range(1, min(devices, model.num_layers) + 1):
         for data in choices.data or range(1, devices // pipeline + 1):
-            if pipeline * data <= devices:
+            if pipeline * data <= devices and training.global_batch % data == 0:
                 yield pipeline, data
 
 
 def _is_crowded(
-    model: ModelSpec, training: TrainingSpec, plan: ParallelPlan, devices: int, choices: PlanChoices
+    model: ModelSpec, training: TrainingSpec, spread: tuple[int, int, int], devices: int, choices: PlanChoices
 ) -> bool:
     """Whether more of the stages or replicas that are free would fit beside the others."""
-    most = min(model.num_layers, devices // plan.data)
-    is_smaller = not choices.pipeline and plan.pipeline < most
+    pipeline, data, micro_batch = spread
+    is_smaller = not choices.pipeline and pipeline < min(model.num_layers, devices // data)
     if choices.data:
-        return is_smaller and devices % plan.pipeline > 0
-    more = range(plan.data + 1, devices // plan.pipeline + 1)
-    is_whole = plan.data * plan.micro_batch == training.global_batch
-    return (is_smaller and not is_whole) or any(training.global_batch % (data * plan.micro_batch) == 0 for data in more)
-
-    def fits(self, memory_bytes: float) -> bool:
-        """Whether every stage fits a device of ``memory_bytes``."""
-        return self.peak_bytes <= memory_bytes
+        return is_smaller and devices % pipeline > 0
+    more = range(data + 1, devices // pipeline + 1)
+    is_whole = data * micro_batch == training.global_batch
+    return (is_smaller and not is_whole) or any(training.global_batch % (each * micro_batch) == 0 for each in more)
 
 
 def plain_memory(

@@ -147,7 +147,9 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     choices = (f"{name.replace('_', ' ')} {_stated(getattr(scenario.plans, name))}" for name in named)
     free = "" if scenario.plans.data else "; as many replicas as fit"
     if not scenario.plans.data and not scenario.plans.pipeline:
-        free = "; stages and replicas that leave no room for another, and all stages of replicas of one micro-batch"
+        free = (
+            "; all stages and replicas that leave no room for another, any stages where replicas have one micro-batch"
+        )
     yield "Plans", f"{', '.join(choices)}{free}; every cut of the stages, a recomputation for each"
     differing = ((field.name, getattr(scenario.stack, field.name)) for field in fields(scenario.stack))
     told = [(name, value) for name, value in differing if value != getattr(IDEAL_STACK, name) and name != "name"]
@@ -171,7 +173,8 @@ def _silicon_words(silicon: Silicon) -> str:
 def _stated(value: object) -> str:
     """A choice in words; an empty list leaves it free."""
     if isinstance(value, tuple):
-        return " ".join(map(str, value)) or "free"
+        is_range = len(value) > 4 and value == tuple(range(1, len(value) + 1))  # noqa: PLR2004
+        return f"1 to {len(value)}" if is_range else " ".join(map(str, value)) or "free"
     return {True: "on", False: "off"}[value] if isinstance(value, bool) else str(value)
 
 
