@@ -20,6 +20,7 @@ from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
     DATA_FILES,
     FORMAT,
+    FRONT_FILE,
     MULTIPLIERS_FILE,
     NO_MULTIPLIERS,
     POINTS_FILE,
@@ -92,6 +93,14 @@ def put_back(directory: Path) -> None:
             shutil.rmtree(aside)
         else:
             aside.replace(directory)
+
+
+def set_aside(directory: Path) -> str:
+    """Give the statement that a check refused another name, which no search or study reads; the name."""
+    stated = FRONT_FILE if (directory / FRONT_FILE).exists() else CERTIFICATE_FILE
+    kept = f"refused-{stated}"
+    (directory / stated).replace(directory / kept)
+    return kept
 
 
 def _part(directory: Path) -> Path:

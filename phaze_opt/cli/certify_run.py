@@ -19,6 +19,7 @@ from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesig
 from phaze_opt.certify.robust.analyse import analyse_robustness, check_size, front_file, prove_front, result_file
 from phaze_opt.certify.robust.front import front_beside
 from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustResult
+from phaze_opt.certify.writing import set_aside
 from phaze_opt.cli import certify_output, output
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT
 from phaze_opt.cli.job_beside import JobBeside
@@ -165,8 +166,9 @@ class ProofRun:
             try:
                 self.check(directory)
             except CertificateError as error:
-                refusal = f"the check refuses the certificate in {directory} ({error})"
-                message = f"nothing is proved: {refusal}; prove it again without --resume"
+                kept = set_aside(directory)
+                refusal = f"the check refuses the certificate in {directory} ({error}), whose statement is {kept} now"
+                message = f"nothing is proved: {refusal}; prove it again"
                 raise VerificationError(message) from error
 
     def _terms(self) -> TermsPosed | None:

@@ -37,7 +37,16 @@ from phaze_opt.cli.output import (
     spared,
 )
 from phaze_opt.cli.scenario import named_models
-from phaze_opt.objective.scenario_options import MACHINES, PLAN, WORKLOAD, Kind, ScenarioOptions, declared, same
+from phaze_opt.objective.scenario_options import (
+    MACHINES,
+    PLAN,
+    PLANNED_MICRO_BATCHES,
+    WORKLOAD,
+    Kind,
+    ScenarioOptions,
+    declared,
+    same,
+)
 
 if TYPE_CHECKING:
     from phaze_opt.cli.evaluate_request import EvaluateRequest
@@ -71,7 +80,12 @@ class ChipOptions:
         values=MACHINES,
     )
     micro_batch: str | None = declared(
-        None, "Samples a micro-batch.", Kind.TEXT, panel=PLAN, shown="1,2,4,8,16; of Phaze's placements, 8", alias="mbs"
+        None,
+        "Samples a micro-batch.",
+        Kind.TEXT,
+        panel=PLAN,
+        shown=f"what divides a replica's samples, up to {PLANNED_MICRO_BATCHES[-1]}; of Phaze's placements, 8",
+        alias="mbs",
     )
 
 

@@ -137,7 +137,7 @@ def price_plans(request: EvaluateRequest, model: Workload) -> PricedJob:
         ranking = replace(ranking, bound_s=chosen.bound_s)
     to_run = setting.place_to_run(ranking.ranked)
     evaluation = evaluate_ranking(job, ranking, place=to_run, fused=fused)
-    idle = idle_devices(evaluation, job.num_devices).rstrip(".")
+    idle = idle_devices(evaluation, job.num_devices, choices.micro_batch).rstrip(".")
     notes = (*notes, Note("idle_devices", idle)) if idle else notes
     if device is not None and device.style is MatrixStyle.TILES:
         notes = (*notes, *shape_notes(job, evaluation))

@@ -18,7 +18,7 @@ from phaze_opt.objective.bill import CostTerms, bill_of_design, cluster_bill
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
 from phaze_opt.objective.reference_machines import MODELLED, REFERENCES, machines_under
-from phaze_opt.objective.scenario import Scenario
+from phaze_opt.objective.scenario import Scenario, planned_micro_batches
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.objective.silicon_options import SiliconForm, meant_machine
@@ -38,11 +38,11 @@ def job_request(
     Args:
         models: that are trained.
         scenario: the options given.
-        space: says which micro-batches were asked for.
+        space: says which micro-batches were asked for, in its file too.
         costs: on what costs are said.
         network: as given; None where it goes with the machine.
     """
-    batches = ",".join(map(str, space.micro_batch)) or None
+    batches = ",".join(map(str, planned_micro_batches(space))) or None
     return EvaluateRequest(models, "", batches, network, scenario, MachineOptions(), has_range=False, costs=costs)
 
 

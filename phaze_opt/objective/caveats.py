@@ -172,23 +172,36 @@ def idle_devices_note(answer: Answer) -> str:
     """How many devices the full plan of an evaluation leaves idle."""
     if answer.evaluation is None or answer.scenario is None:
         return ""
-    return idle_devices(answer.evaluation, answer.scenario.cluster.num_devices)
+    plans = answer.scenario.plans
+    return idle_devices(answer.evaluation, answer.scenario.cluster.num_devices, plans.micro_batch if plans else ())
 
 
-def idle_devices(evaluation: Evaluation, devices: int) -> str:
-    """How many of a cluster's devices a full plan leaves idle, and the nearest batches that more replicas can share."""
+def idle_devices(evaluation: Evaluation, devices: int, micro_batches: Sequence[int]) -> str:
+    """How many of a cluster's devices a full plan leaves idle, and the nearest batches that more replicas can share.
+
+    Args:
+        evaluation: of the plan.
+        devices: of the cluster.
+        micro_batches: that a plan may have.
+    """
     placement = evaluation.placement
     if placement is None or placement.plan is None or placement.devices_used >= devices:
         return ""
     data = placement.plan.data
+    own = f"{data:,} replica{'s' * (data > 1)}"
     said = f"{devices - placement.devices_used:,} of {devices:,} devices stay idle"
     batch = data * placement.plan.micro_batch * placement.num_micro_batches
     replicas = devices // (placement.devices_used // data)
     if replicas == data:
-        return f"{said}: no further stage or replica fits."
-    below = batch // replicas * replicas
-    nearest = " or ".join(f"{each:,}" for each in (below, below + replicas) if each)
-    return f"{said}: a global batch of {batch:,} divides among {data:,} replicas, not {replicas:,}; {nearest} would."
+        return f"{said}: no further replica fits."
+    units = [replicas * each for each in micro_batches if each > 0]
+    below = max((batch // each * each for each in units), default=0)
+    # As many replicas could share the batch, so that something else was asked for.
+    if below == batch or not units:
+        return f"{said}: this plan has {own}, and {replicas:,} fit."
+    above = min(batch // each * each + each for each in units)
+    nearest = " or ".join(f"{each:,}" for each in (below, above) if each)
+    return f"{said}: a global batch of {batch:,} divides among {own}, not {replicas:,}; {nearest} would."
 
 
 def area_budget_note(answer: Answer) -> str:

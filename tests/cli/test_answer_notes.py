@@ -93,3 +93,20 @@ def test_certify_notes_what_its_space_allows(tmp_path, capsys):
     assert "at the edge of the space" in text
     out = printed([*arguments.split(), "--resume", "--details"], capsys)
     assert all(f"Note: {note['sentence']}" in unwrapped(out) for note in line["notes"])
+
+
+def test_batches_that_would_use_idle_devices_do(capsys):
+    """At the micro-batch that was asked for; beside replicas that were asked for no batch is named."""
+    die = "num_tc=2,num_vc=8,tc_width=64,tc_depth=64,glb_mb=8,hbm_gb=32"
+    job = ["evaluate", "--model", "tiny", "--arch", die, "--devices", "7", "--sequence-length", "64", "--no-range"]
+    job += ["--tensor-parallel", "1", "--pipeline", "1"]
+
+    def idle(batch, *more):
+        notes = run_json([*job, "--global-batch", batch, *more], capsys)["notes"]
+        return "".join(note["sentence"] for note in notes if note["key"] == "idle_devices")
+
+    for more, nearest in (["--micro-batch", "3"], ("21", "42")), ([], ("21", "28")):
+        said = idle("24", *more)
+        assert said.endswith(f"not 7; {nearest[0]} or {nearest[1]} would"), said
+        assert [idle(batch, *more) for batch in nearest] == ["", ""]
+    assert idle("28", "--data", "1") == "6 of 7 devices stay idle: this plan has 1 replica, and 7 fit"

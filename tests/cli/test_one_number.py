@@ -227,6 +227,16 @@ def test_a_machine_has_one_speed_area_power_and_price_beside_whatever_it_stands(
     assert (rates, {each["name"] for each in found.values()}) == ({same}, {name})
 
 
+def test_a_machine_has_the_micro_batches_of_a_space_file(tmp_path, capsys) -> None:
+    text = space_text(min_area_fraction=0.0, num_tc=[1], tc_width=[64], tc_depth=[64], micro_batch=[1])
+    (tmp_path / "space.toml").write_text(text)
+    job = ["--model", "tiny", "--devices", "2", "--global-batch", "32", "--sequence-length", "128", "--no-range"]
+    alone, free = (run_json(["evaluate", *job, "--arch", "h100", *more], capsys) for more in (["--mbs", "1"], []))
+    posed = [*job, "--space", tmp_path / "space.toml", "--work-dir", tmp_path, "--no-tracking", "--baseline", "h100"]
+    found = run_json(["search", *posed, "--trials", "1"], capsys)["references"][0]
+    assert found["throughput_samples_per_s"] == alone["throughput_samples_per_s"] < free["throughput_samples_per_s"]
+
+
 def test_phazes_tables_and_form_take_its_own_name_of_its_reference(capsys) -> None:
     for more in (["--as", "phaze"], ["--silicon", "phaze"]):
         lines = [run_json([*JOB, *FEW[:2], "--arch", name, *more], capsys) for name in ("tpu-v4", "phaze-tpu-v4")]

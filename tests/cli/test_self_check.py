@@ -49,6 +49,8 @@ def test_what_the_check_refuses_is_not_proved(arguments, refusing, capsys, tmp_p
         sentence = refused([*arguments, *more], capsys, "nothing is proved", "row 12", code=1)
         assert str(tmp_path / "work") in sentence
     assert len(refusing) == 3
+    assert not [*tmp_path.rglob("certificate.json")], "no search or study takes it for a proof"
+    assert [*tmp_path.rglob("refused-certificate.json")]
 
 
 def test_without_the_check_the_answer_says_so(arguments, refusing, capsys):
