@@ -204,7 +204,7 @@ def test_baselines_are_the_same_job_each_under_its_own_software(capsys) -> None:
 @pytest.mark.parametrize("name", ["h100", "tpu-v4"])
 def test_a_machine_has_one_speed_area_power_and_price_beside_whatever_it_stands(name, tmp_path, capsys) -> None:
     (tmp_path / "space.toml").write_text(space_text(min_area_fraction=0.0, num_tc=[1, 2], tc_width=[64], tc_depth=[64]))
-    job = ["--model", "bert-large", "--devices", "16", "--global-batch", "64", "--no-range"]
+    job = ["--model", "bert-large", "--devices", "16", "--global-batch", "64", "--micro-batch", "1,4", "--no-range"]
     posed = [*job, "--space", tmp_path / "space.toml", "--work-dir", tmp_path, "--no-tracking", "--baseline", name]
     alone = run_json(["evaluate", *job, "--arch", name], capsys)
     own = [alone[key] for key in ("throughput_samples_per_s", "area_mm2", "tdp_w")] + [alone["cost"]["device_usd"]]
