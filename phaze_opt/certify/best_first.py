@@ -203,12 +203,13 @@ class ClosingLoop:
             return
         outcomes = self._refine(self._num_rounds, works)
         self._num_rounds += 1
+        efforts = [self.effort]
         for outcome in outcomes:
-            own = Effort(outcome.num_ilp_solves, outcome.num_placements, outcome.mips)
-            self.effort = Effort.together([self.effort, own])
+            efforts.append(Effort(outcome.num_ilp_solves, outcome.num_placements, outcome.mips))
             if outcome.solved is not None:
-                self.effort = Effort.together([self.effort, outcome.solved.evaluation.effort])
+                efforts.append(outcome.solved.evaluation.effort)
                 self.state.solve(outcome.index, outcome.solved)
+        self.effort = Effort.together(efforts)
         # All of a round is taken in at once, here and in the workers, so that no result depends on which was first.
         self._additions.append(pack_entries(tuple(entry for outcome in outcomes for entry in outcome.entries)))
         if self._bench.sync(tuple(self._additions)):

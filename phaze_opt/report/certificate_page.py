@@ -109,10 +109,7 @@ def build_document(
         first = replace(first, sentences=(*first.sentences, robust_said))
     lead = [*first.sentences, claim_sentence(result)]
     if result.best:
-        of_design = evaluation_contents(result.best[0].evaluation, references={})
-        # Without references beside it, the performance is in the other tables.
-        of_design = [content for content in of_design if content.title != "Performance"]
-        tables = [best_table(result), flatness_table(result), *of_design]
+        tables = _best_tables(result)
         lead.append(ties_sentence(ties, rows_words(result)))
         lead.append(" ".join(runner_up.sentences if runner_up is not None else ()))
         figures["breakdown"] = breakdown_figure(
@@ -137,6 +134,14 @@ def build_document(
     lead += [note.sentence for note in notes]
     sections, said = _sections(first, in_reading_order(figures), tables, lead)
     return _document(result, _title(certificate, what, terms), sections, said)
+
+
+def _best_tables(result: CertifyResult) -> list[TableContent]:
+    """The best designs, how flat the optimum is, and what the best is made of."""
+    of_design = evaluation_contents(result.best[0].evaluation, references={})
+    # Without references beside it, the performance is in the other tables.
+    of_design = [content for content in of_design if content.title != "Performance"]
+    return [best_table(result), flatness_table(result), *of_design]
 
 
 def _title(certificate: Certificate, what: str, terms: str) -> str:

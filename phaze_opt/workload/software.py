@@ -116,8 +116,8 @@ class LaunchRule:
         Raises:
             InputError: with the near miss.
         """
-        varied = self.give.partition("{")[2].partition("}")[0]
-        for name in (self.size, *self.of, *self.when, *([varied] if varied else [])):
+        varied = [self._varied] if self._varied else []
+        for name in (self.size, *self.of, *self.when, *varied):
             if name not in SIZES:
                 message = f"no rule of a launcher is about '{name}'; {suggest(name, SIZES)}"
                 raise InputError(message, key="rules")
@@ -138,12 +138,17 @@ class LaunchRule:
         wanted = "of at most" if self.is_most else "of at least" if self.is_least else "in multiples of"
         product = f"{self._product(sizes)} ({factors})" if self.of else str(self.times)
         subject = f"a {self.size} degree" if self.size in PARALLEL else self.size.replace("_", " ")
-        varied = self.give.partition("{")[2].partition("}")[0]
+        varied = self._varied
         kept = " or ".join(map(str, self._kept(varied, sizes))) if varied else ""
         return (
             f"{software} takes {subject} {wanted} {product}, not {sizes[self.size]}; give "
             f"{self.give.replace(f'{{{varied}}}', kept)} ({self.source})"
         )
+
+    @property
+    def _varied(self) -> str:
+        """The size that the remedy gives values of; empty if there is none."""
+        return self.give.partition("{")[2].partition("}")[0]
 
     def _kept(self, name: str, sizes: Mapping[str, int]) -> list[int]:
         """The nearest values of a size, below and above the plan's, that keep the rule."""

@@ -6,32 +6,9 @@ import pytest
 from command_runs import run_json
 from kits.changed_package import copy_package, run
 
-CHIP = [
-    "evaluate",
-    "--arch",
-    "phaze-tpu-v4",
-    "--model",
-    "tiny",
-    "--devices",
-    "16",
-    "--global-batch",
-    "64",
-    "--as",
-    "phaze",
-]
-TASK = [
-    "--model",
-    "tiny",
-    "--devices",
-    "16",
-    "--global-batch",
-    "64",
-    "--no-tracking",
-    "--as",
-    "phaze",
-    "--micro-batch",
-    "1",
-]
+JOB = ["--model", "tiny", "--devices", "16", "--global-batch", "64", "--as", "phaze"]
+CHIP = ["evaluate", "--arch", "phaze-tpu-v4", *JOB]
+TASK = [*JOB, "--no-tracking", "--micro-batch", "1"]
 STUDY = """
 [study]
 name = "more"

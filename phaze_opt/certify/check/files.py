@@ -277,24 +277,17 @@ def _check_names(directory: Path, certificate: Certificate) -> None:
 
 
 def _parts(content: bytes, name: str) -> list[bytes]:
-    """The lines of a JSON file, each small enough to be read."""
+    """The lines of a JSON file; `_parse` refuses one that is too large."""
     if content.count(b"\n") > MAX_PARTS:
         refuse(f"has more than {MAX_PARTS} lines", file=name)
-    parts = content.removesuffix(b"\n").split(b"\n")
-    for part in parts:
-        _require_few_values(part, name)
-    return parts
-
-
-def _require_few_values(content: bytes, name: str) -> None:
-    num_values = count_values(content)
-    if num_values > MAX_VALUES:
-        refuse(f"holds {num_values:,} values in a line, more than the {MAX_VALUES:,} of any proof", file=name)
+    return content.removesuffix(b"\n").split(b"\n")
 
 
 def _parse(content: bytes, name: str) -> Any:
     """JSON of more values than a user writes, and of no more than fit into memory."""
-    _require_few_values(content, name)
+    num_values = count_values(content)
+    if num_values > MAX_VALUES:
+        refuse(f"holds {num_values:,} values in a line, more than the {MAX_VALUES:,} of any proof", file=name)
     try:
         return parse_json(content.decode("utf-8"), source=name)
     except (InputError, ValueError, json.JSONDecodeError) as error:
