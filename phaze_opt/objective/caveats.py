@@ -189,7 +189,8 @@ def idle_devices(evaluation: Evaluation, devices: int, micro_batches: Sequence[i
         return ""
     data = placement.plan.data
     own = f"{data:,} replica{'s' * (data > 1)}"
-    said = f"{devices - placement.devices_used:,} of {devices:,} devices stay idle"
+    idle = devices - placement.devices_used
+    said = f"{idle:,} of {devices:,} devices {'stays' if idle == 1 else 'stay'} idle"
     batch = data * placement.plan.micro_batch * placement.num_micro_batches
     replicas = devices // (placement.devices_used // data)
     if replicas == data:

@@ -283,7 +283,7 @@ _OBSTACLES = (
     _Obstacle(
         lambda model, training, plan: plan.data * plan.micro_batch > training.global_batch,
         lambda model, training, plan: (
-            f"{_replicas(plan.data, plan.micro_batch)} need a global batch of "
+            f"{_replicas(plan.data, plan.micro_batch)} need{'s' * (plan.data == 1)} a global batch of "
             f"{plan.data * plan.micro_batch}, not {training.global_batch}"
         ),
     ),
