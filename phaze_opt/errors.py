@@ -3,6 +3,7 @@
 PhazeOptError
 ├── InputError           something the user gave is wrong (exit code 2)
 │   ├── RefusedPlanError rules of a software's launcher leave no plan
+│   ├── NothingLeftError budgets leave no design of a space (exit code 3)
 │   └── CertificateError a certificate does not prove what it claims
 ├── PluginError          a requested plug-in is unknown or fails to load (exit code 2)
 │   └── PluginFaultError code of a plug-in raised an error, which is the cause
@@ -66,6 +67,10 @@ class InputError(PhazeOptError):
 
 class RefusedPlanError(InputError):
     """Rules of a software's launcher leave no plan of what was asked for; other software may have one."""
+
+
+class NothingLeftError(InputError):
+    """Budgets leave no design of a space."""
 
 
 class CertificateError(InputError):

@@ -8,36 +8,35 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.api.keywords import said_of, with_keywords
 from phaze_opt.api.own_plugins import plugin_name
 from phaze_opt.api.pricing import FIGURES, cost_facts, plan_words
 from phaze_opt.api.shown import Fact, Result
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.check.worlds import FrontReport
+from phaze_opt.certify.events import ProofEvent
 from phaze_opt.certify.result import CertifyResult
-from phaze_opt.cli.certify import NEEDED, OF_PROOFS, ProofOptions, check_given, checked, pose_proof
-from phaze_opt.cli.certify_output import answer_to_json as proof_to_json
-from phaze_opt.cli.certify_run import ProofRun, Proofs
-from phaze_opt.cli.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
-from phaze_opt.cli.output import kept_sentences
-from phaze_opt.cli.scenario import load_models, whole_space, within_budget
-from phaze_opt.cli.search import SearchOptions, pose_search
-from phaze_opt.cli.search_answer import SearchAnswer
-from phaze_opt.cli.search_output import answer_to_json, record_and_deliver, write_pages
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.jobs.certify import NEEDED, OF_PROOFS, ProofOptions, check_given, checked, pose_proof
+from phaze_opt.jobs.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
+from phaze_opt.jobs.proof import ProofRun, Proofs
+from phaze_opt.jobs.scenario import load_models, load_space
+from phaze_opt.jobs.search import SearchOptions, pose_search
+from phaze_opt.jobs.search_answer import SearchAnswer
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, Goal
-from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.report.certificate_page import gap_figure
-from phaze_opt.report.die import ChipBeside
 from phaze_opt.report.figures import history_figure, pareto_figure
+from phaze_opt.report.proof import answer_to_json as proof_to_json
+from phaze_opt.report.proof import record_proof
+from phaze_opt.report.search_answer import answer_to_json, record_and_deliver, write_pages
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.search.result import SearchResult
-from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.track.guard import open_tracker
+from phaze_opt.track.guard import config_of, open_certificate_tracker, open_tracker
 from phaze_opt.track.protocol import TrackingSession
 
 if TYPE_CHECKING:
@@ -143,14 +142,14 @@ class ProvedDesign(Result):
     Attributes:
         proofs: the certificate, and what was proved beside it.
         run: what proved it.
+        session: what recorded it.
         notes: sentences that were said on the way.
-        beside: the best design, then the baselines and the references on the same job.
     """
 
     proofs: Proofs
     run: ProofRun
+    session: TrackingSession[ProofEvent]
     notes: tuple[str, ...] = ()
-    beside: tuple[ChipBeside, ...] = ()
 
     @property
     def result(self) -> CertifyResult:
@@ -175,7 +174,8 @@ class ProvedDesign(Result):
     @property
     def bill(self) -> Bill | None:
         """What a cluster of the best design costs; None by the 22 nm tables."""
-        return self.beside[0].bill if self.beside else None
+        beside, _ = self.run.find_beside(self.best)
+        return beside[0].bill if beside else None
 
     @property
     def gap(self) -> float:
@@ -232,7 +232,7 @@ class ProvedDesign(Result):
 
     def to_dict(self) -> dict[str, Any]:
         """The document of ``certify --json``."""
-        return proof_to_json(self.run.answer(self.proofs), self.run.session)
+        return proof_to_json(self.run.answer(self.proofs), self.session)
 
     def plot(self) -> Figure:
         """Incumbent and bound over time."""
@@ -244,7 +244,7 @@ class ProvedDesign(Result):
         Raises:
             CertificateError: it is refused.
         """
-        return CheckedProof(checked(self.directory))
+        return CheckedProof(checked(self.directory, KeptWords(None)))
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -313,6 +313,7 @@ def search(
     beside: BaselineOptions,
     records: Annotated[RecordOptions, UNTRACKED],
     given: frozenset[str],
+    watch: KeptWords,
 ) -> SearchedDesign:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest.
 
@@ -332,11 +333,11 @@ def search(
         records=records,
         is_network_named="network" in given,
     )
-    points = _points(space, posed.scenario)
-    session = open_tracker(records.chosen_tracker, records.tracker_config())
-    answer = posed.answer(points, session, is_quiet=True)
-    record_and_deliver(session, write_pages(answer, None, is_tracked=bool(session.tracking_uri)))
-    return SearchedDesign(answer, session, (*kept_sentences(), *(note.sentence for note in answer.notes)))
+    points = load_space(space, posed.scenario)
+    session = open_tracker(records.chosen_tracker, config_of(records))
+    answer = posed.answer(points, (session,), watch)
+    record_and_deliver(session, write_pages(answer, None, watch, is_tracked=bool(session.tracking_uri)), watch)
+    return SearchedDesign(answer, session, (*watch.sentences, *(note.sentence for note in answer.notes)))
 
 
 @with_keywords
@@ -350,6 +351,7 @@ def certify(
     beside: BaselineOptions,
     records: Annotated[RecordOptions, UNTRACKED],
     given: frozenset[str],
+    watch: KeptWords,
 ) -> ProvedDesign | CheckedProof:
     """Prove which design of a whole space is best, within a tolerance; ``check=DIRECTORY`` checks such a proof.
 
@@ -360,7 +362,7 @@ def certify(
         if extra:
             message = f"stands alone: the certificate holds its problem; leave out {', '.join(extra)}"
             raise InputError(message, key="check")
-        return CheckedProof(checked(proof.check))
+        return CheckedProof(checked(proof.check, watch))
     check_given(given, is_robust=proof.robust)
     missing = [name for name in NEEDED if name not in given]
     if missing:
@@ -377,27 +379,20 @@ def certify(
         beside=beside,
         common=models.common,
         space=space,
-        find_points=partial(_points, space),
+        watch=watch,
         is_network_named="network" in given,
     )
+    session = open_certificate_tracker(records.chosen_tracker, config_of(records))
+    run.observe = session.observe
     try:
         proofs = run.find()
     except BaseException:
-        run.record_interruption()
+        run.interrupt()
+        session.close()
         raise
-    run.record(proofs, {})
-    best = proofs.result.best[0].evaluation if proofs.result.best else None
-    shown, _ = run.find_beside(best)
-    return ProvedDesign(proofs, run, kept_sentences(), shown)
-
-
-def _points(options: SpaceOptions, scenario: Scenario) -> SearchSpace:
-    """The space; a budget that leaves nothing is an error of the keyword."""
-    space = whole_space(options, scenario)
-    try:
-        return within_budget(space, scenario)
-    except InputError as error:
-        raise InputError(str(error), key="max_area_mm2") from error
+    record_proof(run, proofs, {}, session)
+    run.find_beside(proofs.result.best[0].evaluation if proofs.result.best else None)
+    return ProvedDesign(proofs, run, session, watch.sentences)
 
 
 def _design_facts(best: Evaluation, arch: str, bill: Bill | None) -> dict[str, Fact]:

@@ -4,35 +4,28 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
+from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.api.keywords import with_keywords
 from phaze_opt.api.shown import Fact, Result, known_or_none
-from phaze_opt.cli import measurements
-from phaze_opt.cli.options import FormOptions, PluginOptions, RecordOptions
-from phaze_opt.cli.output import kept_sentences
-from phaze_opt.cli.progress import study_progress
-from phaze_opt.cli.study import OF_STUDIES, STORAGE_VARIABLE, write_report
-from phaze_opt.cli.study_output import study_to_json
-from phaze_opt.cli.validate import score_measurements
 from phaze_opt.errors import InputError
-from phaze_opt.plugins import PluginGroup, is_of_this_process
+from phaze_opt.jobs.measurements import dataset_names, read_machines, score_measurements
+from phaze_opt.jobs.options import FormOptions, PluginOptions, RecordOptions
+from phaze_opt.jobs.study import OF_STUDIES, STORAGE_VARIABLE, StudyRequest, read_config, run_study_file
 from phaze_opt.record.suggestions import parse_word
+from phaze_opt.report.study.document import study_to_json, write_report
 from phaze_opt.report.study.findings import describe_findings
 from phaze_opt.report.study.inputs import read_inputs
 from phaze_opt.report.study.regret_curves import regret_figure, summarise_curves
 from phaze_opt.report.validation_figures import overview_figure
-from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.study.execution.engine import shared_engine
-from phaze_opt.study.files.study_file import read_study
 from phaze_opt.study.result import StudyResult
-from phaze_opt.study.run import run_study
 from phaze_opt.study.scores import StudySummary
 from phaze_opt.study.summary import summarise
-from phaze_opt.track.guard import open_study_tracker
+from phaze_opt.track.guard import config_of, open_study_tracker
 from phaze_opt.track.protocol import TrackingSession, TrialRuns
 from phaze_opt.validation.result import Validation
 
@@ -178,6 +171,7 @@ def study(
     form: FormOptions,
     plugins: PluginOptions,
     records: Annotated[RecordOptions, UNTRACKED],
+    watch: KeptWords,
 ) -> ComparedStrategies:
     """Run a study file (TOML), judge it and write its report; Ctrl-C keeps what is finished for ``resume=True``.
 
@@ -193,50 +187,29 @@ def study(
         form: options of the published form.
         plugins: code of your own that the file names.
         records: where it is kept, and what records it.
+        watch: hears of it.
     """
     trials = parse_word(TrialRuns, track_trials, source="track_trials")
-    config = _config(Path(file), form.checked(), plugins.plugin_file)
-    engine = shared_engine(storage=storage or os.environ.get(STORAGE_VARIABLE, ""), dask=dask)
-    tracker = "null" if worker else records.chosen_tracker
-    session = open_study_tracker(tracker, replace(records.tracker_config(), trials=trials))
+    request = StudyRequest(
+        Path(file),
+        records.work_dir,
+        form.checked(),
+        plugins.plugin_file,
+        jobs=jobs,
+        is_resumed=resume,
+        restart=(restart,) if isinstance(restart, str) else tuple(restart),
+        storage=storage or os.environ.get(STORAGE_VARIABLE, ""),
+        dask=dask,
+        is_worker=worker,
+    )
+    config = read_config(request)
+    session = open_study_tracker("null" if worker else records.chosen_tracker, config_of(records, trials))
     try:
-        with study_progress(config.name, is_quiet=True) as show:
-            result = run_study(
-                config,
-                work_dir=records.work_dir,
-                jobs=jobs,
-                is_resumed=resume,
-                restart=(restart,) if isinstance(restart, str) else tuple(restart),
-                observers=(session,),
-                on_progress=show,
-                engine=engine,
-                is_worker=worker,
-                describe=describe_findings,
-            )
-        files = {} if worker else write_report(result, session)
+        result = run_study_file(request, config, (session,), watch, describe_findings)
+        files = {} if worker else write_report(result, session, watch)
     finally:
         session.close()
-    return ComparedStrategies(result, session, files, kept_sentences())
-
-
-def _config(file: Path, published: str | None, plugin_files: Sequence[str]) -> StudyConfig:
-    """The study of a file, in the published form where that is asked for.
-
-    Raises:
-        InputError: it names a strategy or pruner that this process alone knows.
-    """
-    config = read_study(file, plugin_files)
-    for each in config.contenders:
-        for group, name in ((PluginGroup.STRATEGIES, each.strategy), (PluginGroup.PRUNERS, each.pruner)):
-            if is_of_this_process(group, name):
-                message = (
-                    f"'{name}' is registered in this process alone, and studies search in others; name it as "
-                    "file.py:Class"
-                )
-                raise InputError(message, source=str(file))
-    if published is None:
-        return config
-    return replace(config, settings=tuple(replace(each, published_form=published) for each in config.settings))
+    return ComparedStrategies(result, session, files, watch.sentences)
 
 
 @with_keywords
@@ -246,6 +219,7 @@ def validate(
     dataset: Sequence[str] = (),
     machine: Sequence[PathLike] = (),
     constants: PathLike | None = None,
+    watch: KeptWords,
 ) -> ScoredModels:
     """Score the models on measurements of real machines: the package's, or your own with the same columns.
 
@@ -255,10 +229,11 @@ def validate(
         dataset: the same as ``names``; of one file, the published set whose columns and models it has.
         machine: TOML files of machines of your own.
         constants: file of fitted constants that ``phaze-opt calibrate`` wrote.
+        watch: hears of it.
     """
     files = (machine,) if isinstance(machine, str | Path) else machine
-    wanted = measurements.dataset_names((dataset,) if isinstance(dataset, str) else dataset, names)
-    machines = measurements.read_machines([Path(each) for each in files])
+    wanted = dataset_names((dataset,) if isinstance(dataset, str) else dataset, names)
+    machines = read_machines([Path(each) for each in files], watch)
     own = None if constants is None else Path(constants)
-    found = score_measurements(None if data is None else Path(data), wanted, own, machines)
-    return ScoredModels(found, kept_sentences())
+    found = score_measurements(None if data is None else Path(data), wanted, own, machines, watch)
+    return ScoredModels(found, watch.sentences)

@@ -15,15 +15,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args
 
-from phaze_opt.cli.options import number, parse_integers, varied
-from phaze_opt.cli.output import unprinted
+from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.errors import InputError
+from phaze_opt.jobs.option_values import number, parse_integers, varied
 from phaze_opt.objective.scenario_options import Declaration, Kind, declarations
 from phaze_opt.record.suggestions import suggest
 
 _T = TypeVar("_T")
-GIVEN = "given"
-"""Parameter of a function that asks which options were given."""
+GIVEN, WATCH = "given", "watch"
+"""Parameters of a function that asks which options were given, and of what hears of it while it runs."""
 ON_PROGRESS = "on_progress"
 _FLAG = re.compile(r"--[a-z][a-z-]*")
 
@@ -50,7 +50,7 @@ def with_keywords(
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
         kind, *changes = get_args(parameter.annotation) or (parameter.annotation,)
         if not (is_dataclass(kind) and isinstance(kind, type)):
-            flat += [] if parameter.name == GIVEN else [parameter]
+            flat += [] if parameter.name in (GIVEN, WATCH) else [parameter]
             continue
         groups[parameter.name] = kind, varied(kind, changes[0] if changes else {})
         flat += [_parameter(known) for known in groups[parameter.name][1]]
@@ -59,7 +59,7 @@ def with_keywords(
     declared = {known.name: known for _, all_known in groups.values() for known in all_known}
     own = {each.name for each in flat} - declared.keys()
     aliases = {known.alias: known.name for known in declared.values() if known.alias}
-    wants_given = GIVEN in inspect.signature(function).parameters
+    wanted = inspect.signature(function).parameters.keys()
 
     @wraps(function)
     def run(*positional: Any, **named: Any) -> _T:
@@ -68,9 +68,9 @@ def with_keywords(
         options = {name: value for name, value in named.items() if name not in own}
         options |= {name: read(options[name]) for name, read in reads.items() if options.get(name) is not None}
         rest: dict[str, Any] = {name: value for name, value in named.items() if name in own}
-        if wants_given:
-            rest[GIVEN] = frozenset(named)
-        with unprinted(show), _said_of_keywords(declared, own):
+        hidden = {GIVEN: frozenset(named), WATCH: KeptWords(show)}
+        rest |= {name: value for name, value in hidden.items() if name in wanted}
+        with _said_of_keywords(declared, own):
             _check_names(options, declared, own, function.__name__)
             built = {name: kind(**_values(kind, known, options)) for name, (kind, known) in groups.items()}
             return function(*positional, **rest, **built)

@@ -7,16 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
+from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.api.keywords import said_of, with_keywords
 from phaze_opt.api.shown import Fact, Result
-from phaze_opt.cli.evaluate import DEFAULT_TOP, NETWORK_OF_THE_MACHINE, ChipOptions, ShownOptions
-from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions
-from phaze_opt.cli.options import CostOptions
-from phaze_opt.cli.output import kept_sentences
-from phaze_opt.cli.price_job import price_baselines, price_job
-from phaze_opt.cli.priced_job import PricedJob, job_to_json
-from phaze_opt.cli.scenario import named_models
 from phaze_opt.errors import InputError
+from phaze_opt.jobs.evaluate import price_baselines, price_job
+from phaze_opt.jobs.evaluate_request import (
+    DEFAULT_TOP,
+    NETWORK_OF_THE_MACHINE,
+    ChipOptions,
+    EvaluateRequest,
+    MachineOptions,
+    ShownOptions,
+)
+from phaze_opt.jobs.options import CostOptions
+from phaze_opt.jobs.priced_job import PricedJob
+from phaze_opt.jobs.scenario import named_models
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
@@ -25,6 +31,7 @@ from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.plans import describe_plan
+from phaze_opt.report.priced_job import job_to_json
 from phaze_opt.report.style import COLOURS, apply_style
 from phaze_opt.workload.plan import ParallelPlan
 
@@ -225,6 +232,7 @@ def evaluate(
     costs: CostOptions,
     sensitivity: bool = False,
     given: frozenset[str],
+    watch: KeptWords,
 ) -> PricedDesign:
     """Price training on one accelerator, designed or real; degrees that are given stay, the others are searched.
 
@@ -233,7 +241,7 @@ def evaluate(
     network = scenario.network if "network" in given else None
     request = _request(chip, machine, scenario, costs, network)
     request = replace(request, with_sensitivity=sensitivity, has_range=shown.has_range)
-    return replace(_priced(request, baseline=shown.baseline), top=shown.top)
+    return replace(_priced(request, watch, baseline=shown.baseline), top=shown.top)
 
 
 @with_keywords
@@ -244,6 +252,7 @@ def plans(
     scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE],
     costs: CostOptions,
     given: frozenset[str],
+    watch: KeptWords,
 ) -> PlanList:
     """Rank every parallel plan of a model on one accelerator that the degrees given leave.
 
@@ -255,7 +264,7 @@ def plans(
     if len(request.models) > 1 or request.is_placed:
         message = "plans are of one model, and Phaze's placements have none; po.evaluate prices both"
         raise InputError(message, key="model" if len(request.models) > 1 else "plans")
-    return PlanList(_priced(request, baseline=""))
+    return PlanList(_priced(request, watch, baseline=""))
 
 
 def _request(
@@ -266,11 +275,11 @@ def _request(
     return EvaluateRequest(models, chip.arch, chip.micro_batch, network, scenario, machine, costs=costs.terms())
 
 
-def _priced(request: EvaluateRequest, *, baseline: str) -> PricedDesign:
-    job = price_job(request)
-    others = price_baselines(request, job, names=baseline)
+def _priced(request: EvaluateRequest, watch: KeptWords, *, baseline: str) -> PricedDesign:
+    job = price_job(request, watch)
+    others = price_baselines(request, job, watch, names=baseline)
     beside = tuple(PricedDesign(each, replace(request, arch=each.setting.machine)) for each in others)
-    notes = (*kept_sentences(), *(note.sentence for note in job.notes))
+    notes = (*watch.sentences, *(note.sentence for note in job.notes))
     return PricedDesign(job, request, beside, notes)
 
 

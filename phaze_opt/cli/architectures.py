@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.options import JsonOption, SiliconOptions, with_options
+from phaze_opt.cli.options import JsonOption, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
 from phaze_opt.errors import InputError
+from phaze_opt.jobs.options import SiliconOptions
+from phaze_opt.objective.scenario_options import EXAMPLE
 
 if TYPE_CHECKING:
     from phaze_opt.hardware.constants import Constants
@@ -20,8 +22,6 @@ NOTE = (
     "`phaze-opt architectures NAME` says what a machine is called and where its figures come from"
 )
 CORES = ("num_tc", "num_vc")
-EXAMPLE = "num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32"
-"""A design as ``--arch`` takes it."""
 
 
 @with_options

@@ -9,16 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli import measurements
-from phaze_opt.cli.options import RECORDS, DetailsOption, JsonOption
-from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_tables, say, working
-from phaze_opt.errors import InputError
+from phaze_opt.cli.options import DetailsOption, JsonOption
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_tables, say
+from phaze_opt.cli.progress import TerminalWatch
+from phaze_opt.jobs.calibrate import CalibrateRequest, fit_constants
+from phaze_opt.jobs.measurements import OF_SOFTWARE, dataset_names, software_of_groups
+from phaze_opt.jobs.options import RECORDS
 
 if TYPE_CHECKING:
     from phaze_opt.validation.calibrate import Calibration
-    from phaze_opt.validation.dataset import Dataset
-    from phaze_opt.validation.family import Family
 
-OF_PLANS = (measurements.OF_SOFTWARE, "collectives/")
+OF_PLANS = (OF_SOFTWARE, "collectives/")
 """Beginnings of the groups whose constants price a training step; those of operators timed alone do not enter one."""
 
 
@@ -71,56 +72,18 @@ def calibrate(
 
     The file is written at the end and at once: an interrupted run leaves what was there before.
     """
-    from phaze_opt.validation.registry import load_families
-
     check_file_to_write(output, option="--out", example="my_constants.json", data=data)
-    own = None if software is None else measurements.check_own_name(software)
-    families, machines = load_families(tuple(only or ())), measurements.read_machines(machine)
-    sets = measurements.dataset_names(dataset, names)
-    datasets = measurements.read_measurements(data, sets, machines=machines)
-    if own is not None:
-        datasets = measurements.as_own_software(datasets, own)
-    else:
-        from phaze_opt.hardware.fitted import load_fitted
-
-        datasets = measurements.with_own_software(datasets, load_fitted(constants), is_calibrated=True)
-    found = _run(families, datasets, constants, has_held_out=held_out)
-    _write(found, output, constants)
+    sets = dataset_names(dataset, names)
+    request = CalibrateRequest(
+        data, output, sets, tuple(machine or ()), tuple(only or ()), software, constants, has_held_out=held_out
+    )
+    found = fit_constants(request, TerminalWatch())
     if json:
         print_json(_to_json(found, output))
         return
     source = "".join(f" --dataset {quote(each)}" for each in sets)
     source += "".join(f" --machine {quote(str(each))}" for each in machine or ())
     _print(found, output, f"{quote(str(data))}{source}", is_detailed=details)
-
-
-def _run(
-    families: tuple[Family, ...], datasets: tuple[Dataset, ...], constants: Path | None, *, has_held_out: bool
-) -> Calibration:
-    from phaze_opt.hardware.fitted import load_fitted
-    from phaze_opt.report.software import CALIBRATED
-    from phaze_opt.validation.calibrate import calibrate as fit
-
-    start = load_fitted(constants)
-    with working("fitting") as tell:
-        choices = {"has_held_out": has_held_out, "is_start_known": True}
-        found = fit(families, datasets, start, source=CALIBRATED, **choices, on_progress=tell)
-    if not found.families:
-        reason = "no family of models with constants predicts these data sets; see --dataset and --only"
-        message = f"nothing to fit: {'; '.join(found.unfitted) or reason}"
-        raise InputError(message, source="--data")
-    for sentence in found.unfitted:
-        say(f"note: {sentence}")
-    return found
-
-
-def _write(found: Calibration, path: Path, constants: Path | None) -> None:
-    """What was fitted, and all other groups as they were: the file stands alone."""
-    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
-    from phaze_opt.validation.fitted_writing import merged, write_fitted_file
-
-    known = read_own_file() if constants is None else read_fitted_file(constants)
-    write_fitted_file(path, merged(known, found.groups, sets=found.sets))
 
 
 def _to_json(found: Calibration, path: Path) -> dict[str, Any]:
@@ -179,11 +142,7 @@ def _print(found: Calibration, path: Path, source: str, *, is_detailed: bool) ->
 
 def _rows_of_own(found: Calibration) -> str:
     """Which rows `validate` prices under a software of the user's own: those that name it."""
-    own = [
-        group.rpartition("/")[2]
-        for group in found.groups
-        if group.startswith(measurements.OF_SOFTWARE) and group.count("/") > 1
-    ]
+    own = [group.rpartition("/")[2] for group in found.groups if group.startswith(OF_SOFTWARE) and group.count("/") > 1]
     return f", whose rows say {own[0]}, nothing or an unknown name in their column software" if len(own) == 1 else ""
 
 
@@ -203,4 +162,4 @@ def _only_of(found: Calibration) -> str:
 
 def _fitted_software(found: Calibration) -> list[str]:
     """Names that `--software` takes of what was fitted, each once."""
-    return measurements.software_of_groups(found.groups)
+    return software_of_groups(found.groups)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.options import FormOptions, JsonOption, SiliconOptions, with_options
+from phaze_opt.cli.options import JsonOption, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
 from phaze_opt.errors import InputError
+from phaze_opt.jobs.options import FormOptions, SiliconOptions
 from phaze_opt.objective.scenario_options import SpaceOptions
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _model_name(text: str) -> str:
 
 def strategies(*, json: JsonOption = False) -> None:
     """List the search strategies, built in and from other packages."""
-    from phaze_opt.cli.search import SearchOptions
+    from phaze_opt.jobs.search import SearchOptions
     from phaze_opt.plugins import PluginGroup, list_plugins
     from phaze_opt.search.run import load_strategy
 

@@ -1,98 +1,53 @@
 """``phaze-opt certify``: the proved optimum of a whole space, and the check of such a proof."""
 
-from collections.abc import Callable, Collection, Set
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phaze_opt.cli import options
-from phaze_opt.cli.exit_codes import says_what_is_kept
+from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED, PROOF_KEPT, says_what_is_kept
 from phaze_opt.cli.help import EITHER, missing_sentence
-from phaze_opt.cli.output import check_file_to_write, print_json
-from phaze_opt.cli.scenario import check_machines, load_models, load_scenario, load_space, runs_directory
+from phaze_opt.cli.output import (
+    check_file_to_write,
+    end_infeasible,
+    ending_without_design,
+    print_json,
+    print_more,
+    print_run,
+    say,
+    say_undelivered,
+    working,
+)
+from phaze_opt.cli.progress import TerminalWatch
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
-from phaze_opt.record.input_files import is_there
+from phaze_opt.jobs.certify import NEEDED, OF_PROOFS, ProofOptions, check_given, checked, pose_proof
+from phaze_opt.jobs.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
+from phaze_opt.jobs.scenario import load_models
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 
 if TYPE_CHECKING:
-    from phaze_opt.certify.check.report import CheckProgress, CheckReport
-    from phaze_opt.certify.check.worlds import FrontReport
-    from phaze_opt.cli.certify_run import ProofRun
-    from phaze_opt.graph.any_model import AnyModel
-    from phaze_opt.objective.bill import CostTerms
-    from phaze_opt.objective.goals import Aim
-    from phaze_opt.objective.scenario import Scenario
-    from phaze_opt.space.search_space import SearchSpace
+    from phaze_opt.certify.events import ProofEvent
+    from phaze_opt.jobs.proof import ProofRun, Proofs
+    from phaze_opt.track.protocol import TrackingSession
 
-PROOF = "Proof"
-MAX_SAMPLES = 1000
-MOST_HELD = 5
-"""Certificates that a refusal names."""
 CHECK_OPTIONS = ("check", "json")
 """Parameters that the check of a certificate reads."""
-ROBUST_OPTIONS = ("robust_samples", "seed")
-"""Parameters that only the analysis of robustness reads."""
-NEEDED = ("devices", "global_batch")
-"""What a proof does not go without."""
-OF_PROOFS: dict[str, Any] = dict.fromkeys(NEEDED, {"is_required": False, "default": None})
 NOTHING_FOUND = {"architecture": None, "is_feasible": False, "points": 0, "file": None}
-_proving = partial(declared, panel=PROOF)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProofOptions:
-    """What is proved, and how."""
-
-    objective: str = _proving(
-        "throughput",
-        "throughput, throughput_per_tdp, throughput_per_usd, or a front of two to four of throughput, tdp, area and "
-        "cost, with commas between (pareto: throughput,tdp,area).",
-        Kind.TEXT,
-    )
-    tolerance: float = _proving(
-        0.001, "How far above the best design the bound on all others may stay; 0 proves the exact optimum.", Kind.GAP
-    )
-    jobs: int = _proving(1, options.JOBS_HELP, Kind.COUNT, high=options.MAX_JOBS)
-    resume: bool = _proving(False, "Continue the same proof where it was interrupted.", Kind.SWITCH)
-    check: Path | None = _proving(
-        None, "Check a certificate (its directory) by independent code instead; needs no other option.", Kind.PATH
-    )
-    no_check: bool = _proving(
-        False, "Leave out the check by independent code that comes before anything is called proved.", Kind.SWITCH
-    )
-    robust: bool = _proving(
-        False,
-        "Also certify the optimum at the corners of the assumptions' ranges and at samples within them, and "
-        "the design of least largest regret over all of them; of a front the front over all of them.",
-        Kind.SWITCH,
-    )
-    has_range: bool = _proving(True, options.RANGE_HELP, Kind.SWITCH, flag="--range")
-    equal_to: str = _proving(
-        "",
-        "Also certify the optimum of dies within the area of this machine (a preset, a file or sizes inline), within "
-        "its power, and within its area with its HBM rate and its buffer.",
-        Kind.TEXT,
-    )
-    robust_samples: int = _proving(
-        8, "Samples within the ranges of the assumptions, besides their corners.", Kind.COUNT, low=0, high=MAX_SAMPLES
-    )
-    seed: int = _proving(0, "Of these samples; a proof has no randomness.", Kind.COUNT, low=0, high=options.MAX_SEED)
 
 
 @options.with_options
 def certify(
     context: typer.Context,
     *,
-    models: options.ModelOptions,
+    models: ModelOptions,
     proof: ProofOptions,
     scenario: Annotated[ScenarioOptions, OF_PROOFS],
     space: SpaceOptions,
-    costs: options.CostOptions,
-    beside: options.BaselineOptions,
-    records: options.RecordOptions,
+    costs: CostOptions,
+    beside: BaselineOptions,
+    records: RecordOptions,
     report: options.ReportOption = None,
     details: options.DetailsOption = False,
     json: options.JsonOption = False,
@@ -111,109 +66,89 @@ def certify(
     check_given(given, is_robust=proof.robust)
     check_needed(given)
     loaded = load_models(models)
-    run = pose_proof(
-        loaded,
-        proof,
-        scenario,
-        records,
-        costs=costs,
-        beside=beside,
-        common=models.common,
-        space=space,
-        find_points=lambda found: load_space(space, found, is_json=json, nothing=NOTHING_FOUND),
-        report=report,
-        is_json=json,
-        is_detailed=details,
-        is_network_named="network" in given,
-    )
-    run.run()
-
-
-def pose_proof(
-    loaded: tuple["AnyModel", ...],
-    proof: ProofOptions,
-    scenario: ScenarioOptions,
-    records: options.RecordOptions,
-    *,
-    costs: options.CostOptions,
-    beside: options.BaselineOptions,
-    common: str,
-    space: SpaceOptions,
-    find_points: Callable[["Scenario"], "SearchSpace"],
-    report: Path | None = None,
-    is_json: bool = True,
-    is_detailed: bool = False,
-    is_network_named: bool = False,
-) -> "ProofRun":
-    """A proof that is ready to run.
-
-    Args:
-        loaded: the models.
-        proof: options of the proof.
-        scenario: options of the scenario.
-        records: where the certificate is kept, and what records it.
-        costs: on what the best design's cost is said.
-        beside: machines that it is held against.
-        common: mean over models.
-        space: says which micro-batches plans may have.
-        find_points: makes the space of a scenario.
-        report: page to write.
-        is_json: print one line of JSON.
-        is_network_named: whether machines that exist have the network of the designs too.
-        is_detailed: print all that the answer comes from.
-
-    Raises:
-        InputError: an option breaks a rule.
-    """
-    from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-    from phaze_opt.certify.robust.result import RobustOptions
-    from phaze_opt.cli.certify_run import ProofRun
-    from phaze_opt.cli.job_beside import JobBeside, job_request
-    from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.goals import Aim, has_costs
-    from phaze_opt.study.certified_truth import certificates_directory
-    from phaze_opt.track.guard import open_certificate_tracker
-
-    known = load_constants()
-    problem_scenario = load_scenario(scenario, loaded, common=common, constants=known, space=space)
-    constants = problem_scenario.constants_of(known)
-    aim = Aim.parse(proof.objective, source="--objective")
-    terms = costs.terms()
-    if has_costs(problem_scenario, aim.goal, aim.axes):
-        problem_scenario = replace(problem_scenario, prices=_prices_of(problem_scenario, aim, terms))
-    runs_directory(records.work_dir)
-    check_machines(beside.names, problem_scenario, constants)
     check_file_to_write(report, option="--report", example="certificate.html")
-    where = certificates_directory(records.work_dir)
-    wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
-    problem = CertifyProblem(problem_scenario, find_points(problem_scenario), constants, aim.goal, axes=aim.axes)
-    network = scenario.network if is_network_named else None
-    request = job_request(loaded, scenario, space, terms, network=network)
-    return ProofRun(
-        problem,
-        wanted,
-        open_certificate_tracker(records.chosen_tracker, records.tracker_config()),
-        robust=RobustOptions(num_samples=proof.robust_samples, seed=proof.seed) if proof.robust else None,
-        report=report,
-        check=None if proof.no_check else partial(checked, is_quiet=is_json),
-        has_range=proof.has_range,
-        equal_to=proof.equal_to,
-        costs=terms,
-        baselines=beside.names,
-        is_json=is_json,
-        is_detailed=is_detailed,
-        job=JobBeside(problem_scenario, constants, request, problem.space.axes.micro_batch),
-    )
+    from phaze_opt.track.guard import config_of, open_certificate_tracker
+
+    with ending_without_design(NOTHING_FOUND, is_json=json):
+        run = pose_proof(
+            loaded,
+            proof,
+            scenario,
+            records,
+            costs=costs,
+            beside=beside,
+            common=models.common,
+            space=space,
+            watch=TerminalWatch(json),
+            is_network_named="network" in given,
+        )
+    session = open_certificate_tracker(records.chosen_tracker, config_of(records))
+    run.observe = session.observe
+    found = _prove(run, session, is_json=json)
+    _conclude(run, found, session, report, is_json=json, is_detailed=details)
 
 
-def _prices_of(scenario: "Scenario", aim: "Aim", terms: "CostTerms") -> tuple[tuple[str, float], ...] | None:
-    """Prices of a proof of money; of a front over cost alone none are stated where they are the package's."""
-    from phaze_opt.hardware.economics.prices import changed_prices
-    from phaze_opt.objective.goals import Goal
+def _prove(run: "ProofRun", session: "TrackingSession[ProofEvent]", *, is_json: bool) -> "Proofs":
+    """Prove and check; Ctrl-C ends with exit code 130, and what is done is kept."""
+    from phaze_opt.report.proof import interrupted_to_json
 
-    changed = changed_prices(terms.prices)
-    is_stated = bool(changed) or aim.goal is Goal.THROUGHPUT_PER_USD or scenario.max_capex_usd is not None
-    return changed if is_stated else None
+    try:
+        return run.find()
+    except KeyboardInterrupt:
+        run.interrupt()
+        _close(session)
+        if is_json:
+            print_json(interrupted_to_json(run.last, session))
+        say(f"interrupted; {PROOF_KEPT}")
+        raise typer.Exit(EXIT_INTERRUPTED) from None
+    except Exception:
+        if run.is_begun:
+            run.interrupt()
+            _close(session)
+        raise
+
+
+def _close(session: "TrackingSession[ProofEvent]") -> None:
+    """Deliver what waits for the tracker's store, and say what still does."""
+    with working("recording"):
+        delivery = session.close()
+    say_undelivered(delivery)
+
+
+def _conclude(
+    run: "ProofRun",
+    found: "Proofs",
+    session: "TrackingSession[ProofEvent]",
+    report: Path | None,
+    *,
+    is_json: bool,
+    is_detailed: bool,
+) -> None:
+    """Print, write the page, record; exit code 3 if nothing is feasible."""
+    from phaze_opt.cli.certify_output import print_answer, warn_unproved
+    from phaze_opt.jobs.watch import spared
+    from phaze_opt.report.proof import answer_to_json, record_proof, write_pages
+
+    answer = run.answer(found)
+    if not is_json:
+        print_answer(answer, is_detailed=is_detailed)
+    pages: dict[str, Path] = {}
+    try:
+        if report is not None:
+            with spared("the page of --report", run.watch):
+                pages = write_pages(report, answer)
+        say_undelivered(record_proof(run, found, pages, session))
+    finally:
+        if is_json:
+            print_json(answer_to_json(answer, session, page=next(iter(pages.values()), None)))
+        else:
+            print_run(session)
+            if found.result.best:
+                print_more(is_detailed=is_detailed)
+    claim = found.result.certificate.claim
+    warn_unproved(claim)
+    if not claim.is_feasible:
+        end_infeasible(run.why_infeasible())
 
 
 def _refuse_beside_check(context: typer.Context) -> None:
@@ -242,62 +177,6 @@ def check_needed(given: Set[str]) -> None:
         raise InputError(message)
 
 
-def check_given(given: Collection[str], *, is_robust: bool) -> None:
-    """Samples of the assumptions are drawn by --robust alone: without it these options would be ignored.
-
-    Raises:
-        InputError: one of them is given.
-    """
-    for name in () if is_robust else ROBUST_OPTIONS:
-        if name in given:
-            message = "is of the analysis of robustness; give --robust too, or leave it out"
-            raise InputError(message, source=f"--{name.replace('_', '-')}")
-
-
-def checked(path: Path, *, is_quiet: bool = True) -> "CheckReport | FrontReport":
-    """A certificate (its directory, or a file in it), checked by independent code.
-
-    Raises:
-        InputError: there is no certificate.
-        CertificateError: it is refused; the sentence names the row and the rule.
-    """
-    from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE
-    from phaze_opt.certify.check.check import check_certificate
-    from phaze_opt.cli.progress import progress
-    from phaze_opt.record.input_files import is_directory, is_file
-
-    directory = path if is_directory(path) else path.parent
-    is_over_worlds = is_file(directory / FRONT_FILE)
-    if not is_there(path) or not (is_over_worlds or is_file(directory / CERTIFICATE_FILE)):
-        what = "holds no certificate" if is_there(path) else "does not exist"
-        message = f"'{path}' {what}; {_held_words(path, (CERTIFICATE_FILE, FRONT_FILE))}"
-        raise InputError(message, source="--check")
-
-    with progress("check", is_transient=is_quiet) as show:
-
-        def on_progress(moved: "CheckProgress") -> None:
-            show(moved.stage.value, moved.num_done, moved.num_all, "")
-
-        if is_over_worlds:
-            from phaze_opt.certify.check.worlds import check_front_over_worlds
-
-            return check_front_over_worlds(directory, on_progress=on_progress)
-        return check_certificate(path, on_progress=on_progress)
-
-
-def _held_words(path: Path, names: Collection[str]) -> str:
-    """The certificates below a folder, or beside what does not exist, the newest first; else what to give."""
-    from phaze_opt.record.input_files import is_directory
-
-    folder = path if is_directory(path) else path.parent
-    files = [each for name in names for depth in ("*", "*/*") for each in folder.glob(f"{depth}/{name}")]
-    held = list(dict.fromkeys(str(each.parent) for each in sorted(files, key=lambda each: -each.stat().st_mtime)))
-    if not held:
-        return "give the directory of a certificate"
-    more = f" and {len(held) - MOST_HELD} more" if len(held) > MOST_HELD else ""
-    return f"{folder} has {', '.join(held[:MOST_HELD])}{more}: give one of them"
-
-
 def _check(path: Path, *, is_json: bool) -> None:
     """Check a certificate, and print what it states.
 
@@ -309,7 +188,7 @@ def _check(path: Path, *, is_json: bool) -> None:
 
     try:
         with says_what_is_kept("a check keeps nothing: run it again"):
-            report = checked(path, is_quiet=is_json)
+            report = checked(path, TerminalWatch(is_json))
     except CertificateError as error:
         if is_json:
             print_json({"valid": False, "reason": " ".join(str(error).split()), "claim": None})

@@ -3,25 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.architectures import EXAMPLE
-from phaze_opt.cli.evaluate_request import MachineOptions
-from phaze_opt.cli.options import (
-    RANGE_HELP,
-    RECORDS,
-    CostOptions,
-    DetailsOption,
-    JsonOption,
-    ModelOptions,
-    ReportOption,
-    is_given,
-    with_options,
-)
+from phaze_opt.cli.options import DetailsOption, JsonOption, ReportOption, is_given, with_options
 from phaze_opt.cli.output import (
     check_file_to_write,
     end_infeasible,
@@ -34,75 +21,19 @@ from phaze_opt.cli.output import (
     print_priced,
     print_tables,
     say,
-    spared,
 )
-from phaze_opt.cli.scenario import named_models
-from phaze_opt.objective.scenario_options import (
-    MACHINES,
-    PLAN,
-    PLANNED_MICRO_BATCHES,
-    WORKLOAD,
-    Kind,
-    ScenarioOptions,
-    declared,
-    same,
-)
+from phaze_opt.cli.progress import TerminalWatch
+from phaze_opt.jobs.evaluate_request import NETWORK_OF_THE_MACHINE, ChipOptions, MachineOptions, ShownOptions
+from phaze_opt.jobs.options import RECORDS, CostOptions
+from phaze_opt.jobs.scenario import named_models
+from phaze_opt.jobs.watch import spared
+from phaze_opt.objective.scenario_options import ScenarioOptions
 
 if TYPE_CHECKING:
-    from phaze_opt.cli.evaluate_request import EvaluateRequest
-    from phaze_opt.cli.priced_job import PricedJob, RankedJob
+    from phaze_opt.jobs.evaluate_request import EvaluateRequest
+    from phaze_opt.jobs.priced_job import PricedJob, RankedJob
     from phaze_opt.report.answer import ShortAnswer
     from phaze_opt.report.table import TableContent
-
-DEFAULT_TOP = 10
-NETWORK_OF_THE_MACHINE = {
-    "network": {
-        "default": None,
-        "help": "A network preset or a TOML file (see `phaze-opt network`).",
-        "shown": "two-level; of a real machine, its own",
-    }
-}
-"""A real machine comes with a network."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChipOptions:
-    """One accelerator and what it trains."""
-
-    model: str = same(ModelOptions, "model", is_required=True)
-    allow_unknown: bool = same(ModelOptions, "allow_unknown")
-    arch: str = declared(
-        "",
-        f"A preset, a TOML or JSON file of a design or of a machine of your own, or inline in quotes: '{EXAMPLE}'.",
-        Kind.TEXT,
-        panel=WORKLOAD,
-        is_required=True,
-        values=MACHINES,
-    )
-    micro_batch: str | None = declared(
-        None,
-        "Samples a micro-batch.",
-        Kind.TEXT,
-        panel=PLAN,
-        shown=f"what divides a replica's samples, up to {PLANNED_MICRO_BATCHES[-1]}; of Phaze's placements, 8",
-        alias="mbs",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ShownOptions:
-    """What stands beside the answer; nothing here changes a number of it."""
-
-    baseline: str = declared(
-        "",
-        "Price the same job on these too, machines that exist under their own software: presets or files, "
-        "comma-separated.",
-        Kind.TEXT,
-        panel=RECORDS,
-        values=MACHINES,
-    )
-    has_range: bool = declared(True, RANGE_HELP, Kind.SWITCH, flag="--range", panel=RECORDS)
-    top: int = declared(DEFAULT_TOP, "Plans to show.", Kind.COUNT, high=1000, panel=RECORDS)
 
 
 @with_options
@@ -131,9 +62,9 @@ def evaluate(
     Degrees of a plan that are given stay, the others are searched. A machine that exists has the software measured on
     it, or the nearest one.
     """
-    from phaze_opt.cli.evaluate_request import EvaluateRequest
-    from phaze_opt.cli.price_job import price_baselines, price_job
-    from phaze_opt.cli.priced_job import job_to_json
+    from phaze_opt.jobs.evaluate import price_baselines, price_job
+    from phaze_opt.jobs.evaluate_request import EvaluateRequest
+    from phaze_opt.report.priced_job import job_to_json
 
     check_file_to_write(report, option="--report", example="evaluate.html")
     request = EvaluateRequest(
@@ -147,14 +78,15 @@ def evaluate(
         has_range=shown.has_range,
         costs=costs.terms(),
     )
-    answer = price_job(request)
-    baselines = price_baselines(request, answer, names=shown.baseline)
+    watch = TerminalWatch()
+    answer = price_job(request, watch)
+    baselines = price_baselines(request, answer, watch, names=shown.baseline)
     if json:
         print_json(job_to_json(request, answer, baselines, top=shown.top))
     else:
         _print_answer(answer, request, baselines, top=shown.top, is_detailed=details)
     if report is not None and answer.evaluation.is_feasible:
-        with spared("the page of --report"):
+        with spared("the page of --report", watch):
             _write_page(report, answer, request, baselines, top=shown.top)
             say(f"report: {report}")
     if not answer.evaluation.is_feasible:
@@ -196,7 +128,7 @@ def _write_page(
     path: Path, answer: PricedJob, request: EvaluateRequest, baselines: Sequence[PricedJob], *, top: int
 ) -> None:
     """The page of --report: the answer as it is printed, its pictures beside the baselines', and all tables."""
-    from phaze_opt.cli.evaluate_chip import reference_evaluations
+    from phaze_opt.jobs.evaluate_chip import reference_evaluations
     from phaze_opt.report.page import write_report
     from phaze_opt.report.pictures import Pictured, evaluation_document
 
@@ -219,7 +151,7 @@ def _first_of(
     top: int,
 ) -> ShortAnswer:
     """What is said first: of plans which to run, of several models their mean, of a placement what it attains."""
-    from phaze_opt.cli.evaluate_chip import reference_evaluations
+    from phaze_opt.jobs.evaluate_chip import reference_evaluations
     from phaze_opt.objective.recipe import phase_words, recipe_sentence
     from phaze_opt.objective.reference_machines import machines_of
     from phaze_opt.report import answer as words
@@ -328,7 +260,7 @@ def _print_bill(answer: PricedJob) -> None:
 
 def _print_placement(answer: PricedJob, request: EvaluateRequest) -> None:
     """Tables of a design with its placement, then one sentence on what limits it."""
-    from phaze_opt.cli.evaluate_chip import reference_evaluations
+    from phaze_opt.jobs.evaluate_chip import reference_evaluations
     from phaze_opt.report.design import evaluation_contents, limits_sentence
 
     evaluation = answer.evaluation

@@ -4,36 +4,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from phaze_opt.cli.evaluate_request import training_length
-from phaze_opt.cli.options import RECORDS, JsonOption, ModelOptions, with_options
-from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, spared, warn, working
-from phaze_opt.objective.scenario_options import (
-    CHOICES,
-    MACHINES,
-    MAX_DEGREE,
-    MAX_MICRO_BATCH,
-    WORKLOAD,
-    Kind,
-    ScenarioOptions,
-    declared,
-    same,
-)
+from phaze_opt.cli.options import JsonOption, with_options
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, warn, working
+from phaze_opt.cli.progress import TerminalWatch
+from phaze_opt.jobs.options import RECORDS
+from phaze_opt.jobs.profile import ProfileOptions, profile_on_chip
+from phaze_opt.jobs.watch import spared
+from phaze_opt.objective.scenario_options import CHOICES
 from phaze_opt.record.input_files import check_directory
-from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
     from phaze_opt.cost.model_profile import LayerProfile, ModelProfile, PhaseProfile
-    from phaze_opt.graph.any_model import AnyModel
 
 MODEL_HELP = "A model of the zoo, a Hugging Face config.json or a traced-model file."
-_choosing = partial(declared, panel=CHOICES)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 app = typer.Typer(
@@ -44,23 +33,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
 )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileOptions:
-    """How a model is run, and on what chip."""
-
-    arch: str = declared(
-        "phaze-tpu-v4", "A preset, a file or sizes inline: the chip.", Kind.TEXT, panel=WORKLOAD, values=MACHINES
-    )
-    network: str = same(ScenarioOptions, "network")
-    allow_unknown: bool = same(ModelOptions, "allow_unknown")
-    tensor_parallel: int = _choosing(1, "Tensor-parallel degree.", Kind.COUNT, high=MAX_DEGREE)
-    micro_batch: int = _choosing(1, "Samples a micro-batch.", Kind.COUNT, high=MAX_MICRO_BATCH)
-    sequence_length: int | None = same(ScenarioOptions, "sequence_length")
-    optimizer: str = same(ScenarioOptions, "optimizer")
-    attention: str = same(ScenarioOptions, "attention")
-    estimator: str = same(ScenarioOptions, "estimator", default="calibrated")
 
 
 @app.command("show")
@@ -108,7 +80,7 @@ def show(
         if not json:
             say("--out layers.html draws every layer on a page")
         return
-    with spared("the page"):
+    with spared("the page", TerminalWatch()):
         _write_page(output, profile)
 
 
@@ -163,43 +135,6 @@ def chakra(
         f"{trace.num_devices:,} traces of {len(trace.nodes):,} nodes written to {output / name}.RANK.et; their "
         f"operators take {format_time(trace.compute_s)} one after the other.",
         soft_wrap=True,
-    )
-
-
-def profile_on_chip(model: AnyModel, options: ProfileOptions, *, num_devices: int) -> ModelProfile:
-    """A model on the chip that options name, in a network of so many.
-
-    Raises:
-        InputError: an option breaks a rule, or the model cannot be run so.
-    """
-    from phaze_opt.cost.model_profile import profile_model
-    from phaze_opt.estimate.guarded import load_estimator
-    from phaze_opt.graph.build import build_model_graph
-    from phaze_opt.graph.sharding_options import ShardingOptions
-    from phaze_opt.hardware.networks import load_network
-    from phaze_opt.hardware.presets import load_architecture
-    from phaze_opt.hardware.silicon.silicon import constants_with
-    from phaze_opt.objective.silicon_options import chosen_silicon
-    from phaze_opt.workload.training import AttentionForm, Optimizer, TrainingSpec
-
-    network = load_network(options.network, num_devices=num_devices)
-    constants = constants_with(chosen_silicon(ScenarioOptions(network=options.network), network))
-    training = TrainingSpec(
-        micro_batch=options.micro_batch,
-        sequence_length=training_length(model, options.sequence_length),
-        global_batch=options.micro_batch,
-        optimizer=parse_word(Optimizer, options.optimizer, source="--optimizer"),
-        attention=parse_word(AttentionForm, options.attention, source="--attention"),
-    )
-    accelerator = load_architecture(options.arch, constants=constants)
-    sharding = ShardingOptions(has_kv_replicas=True)
-    return profile_model(
-        model,
-        training,
-        build_model_graph(model, training, tensor_parallel=options.tensor_parallel, options=sharding),
-        accelerator=accelerator if accelerator.name else replace(accelerator, name=options.arch),
-        estimator=load_estimator(options.estimator).with_constants(constants),
-        network=network,
     )
 
 

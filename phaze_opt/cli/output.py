@@ -9,8 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -20,7 +19,7 @@ from rich.segment import Segment
 from rich.text import Text
 
 from phaze_opt.cli.exit_codes import EXIT_INFEASIBLE
-from phaze_opt.errors import InputError
+from phaze_opt.errors import InputError, NothingLeftError
 from phaze_opt.record.input_files import check_path, is_directory, is_file, is_there
 from phaze_opt.record.printable import printable
 
@@ -32,30 +31,9 @@ if TYPE_CHECKING:
     from phaze_opt.report.table import TableContent
     from phaze_opt.track.protocol import Delivery, TrackingSession
 
-SEARCH_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
-"""Of a search or all of a study's, as JSON has them."""
 DETAILS_HINT = "--details prints every table and note that this comes from."
 LINE_PERIOD_S = 5.0
 """Between two lines of what is being done, where standard error is no terminal."""
-Show = Callable[[str, int, int | None, str], None]
-"""Takes a stage, how much of it is done, of how much (None: not known yet), and a few words."""
-
-
-@dataclass(frozen=True, slots=True)
-class Listener:
-    """Takes words and progress where Python called, and nothing may be printed.
-
-    Attributes:
-        show: told of progress.
-        sentences: all that was said.
-    """
-
-    show: Show
-    sentences: list[str] = field(default_factory=list)
-
-
-_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
-"""None on the command line."""
 
 
 class PlainConsole(Console):
@@ -89,38 +67,8 @@ def console() -> Console:
 
 
 def say(sentence: str, *, style: str | None = None) -> None:
-    """Print a sentence on standard error; inside `unprinted` keep it."""
-    listener = _listener.get()
-    if listener is not None:
-        listener.sentences.append(printable(sentence))
-        return
+    """Print a sentence on standard error."""
     console().print(sentence, style=style, soft_wrap=True)
-
-
-@contextmanager
-def unprinted(show: Show | None = None) -> Iterator[None]:
-    """Print no words and no progress inside: ``show`` is told of progress, and `find_listener` has the words."""
-    token = _listener.set(Listener(show or _ignore))
-    try:
-        yield
-    finally:
-        _listener.reset(token)
-
-
-def _ignore(stage: str, done: int, total: int | None, what: str) -> None:
-    """Nobody asked."""
-    del stage, done, total, what
-
-
-def find_listener() -> Listener | None:
-    """What listens in place of the terminal, inside `unprinted`."""
-    return _listener.get()
-
-
-def kept_sentences() -> tuple[str, ...]:
-    """What was said since `unprinted` began."""
-    listener = _listener.get()
-    return () if listener is None else tuple(listener.sentences)
 
 
 def warn(sentence: str) -> None:
@@ -132,6 +80,18 @@ def end_infeasible(reason: str) -> NoReturn:
     """Say that nothing satisfies the constraints, and end with the exit code for it."""
     say(f"infeasible: {reason}", style="bold red")
     raise typer.Exit(EXIT_INFEASIBLE)
+
+
+@contextmanager
+def ending_without_design(nothing: Mapping[str, Any], *, is_json: bool) -> Iterator[None]:
+    """End with the exit code of the infeasible where budgets leave no design; ``nothing`` is what JSON holds then."""
+    try:
+        yield
+    except NothingLeftError as error:
+        reason = str(error).removeprefix(f"'{error.key}': ")
+        if is_json:
+            print_json({**nothing, "reason": reason})
+        end_infeasible(reason)
 
 
 def print_notes(notes: Sequence[Note]) -> None:
@@ -197,19 +157,6 @@ def print_tables(*tables: TableContent) -> None:
         out().print(DrawnTable(table))
 
 
-@contextmanager
-def spared(what: str) -> Iterator[None]:
-    """Let a page fail without the command: the answer is printed already, or will be.
-
-    Args:
-        what: is written inside, for the warning.
-    """
-    try:
-        yield
-    except (InputError, OSError) as error:
-        warn(f"{what} is missing: {error}; the answer stands without it")
-
-
 @dataclass(slots=True)
 class _SlowLines:
     """Lines on standard error, a few seconds apart."""
@@ -231,9 +178,6 @@ def working(what: str) -> Iterator[Callable[[str], None]]:
     Elsewhere than on a terminal they are lines, at most one in a few seconds, none of what is done before.
     """
     screen = console()
-    if _listener.get() is not None:
-        yield lambda _: None
-        return
     if not screen.is_terminal:
         yield _SlowLines(time.monotonic()).note
         return

@@ -6,21 +6,20 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import Show, console, find_listener, say
+from phaze_opt.cli.output import console, say, working
+from phaze_opt.jobs.watch import Show
 
 if TYPE_CHECKING:
     from phaze_opt.certify.result import CertifyProgress
     from phaze_opt.objective.goals import Goal
     from phaze_opt.report.table import DrawnTable
-    from phaze_opt.study.events import StudyProgress
 
 MAX_ROWS = 10
 """Latest moves of a proof's incumbent or bound that are shown."""
-HEADINGS = ("after", "solved", "open", "incumbent", "bound", "gap")
 PERIOD_S = 60.0
 """Between two lines where standard error is no terminal."""
 
@@ -36,10 +35,6 @@ def progress(command: str, *, is_transient: bool) -> Iterator[Show]:
     Yields:
         What is called whenever something moved.
     """
-    listener = find_listener()
-    if listener is not None:
-        yield listener.show
-        return
     if console().is_terminal:
         with _bars(is_transient=is_transient) as show:
             yield show
@@ -145,15 +140,13 @@ def describe_duration(seconds: float) -> str:
 @contextmanager
 def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyProgress], None]]:
     """A bar, and below it a row whenever incumbent or bound moved; a line a minute where there is no terminal."""
-    screen, listener = console(), find_listener()
-    if listener is not None:
-        tell = listener.show
-        yield lambda moved: tell(*_in_words(moved, goal))
-        return
+    from phaze_opt.report.certificate import has_figures, progress_words
+
+    screen = console()
     if not screen.is_terminal:
         lines = MinuteLines("certify")
         with lines.printed():
-            yield lambda moved: lines.note(*_in_words(moved, goal))
+            yield lambda moved: lines.note(*progress_words(moved, goal))
         return
     from rich import progress as bars
     from rich.console import Group
@@ -173,16 +166,11 @@ def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyP
             done, total, what = _stage_of_proof(progress)
             bar.update(task, description=progress.stage.value, completed=done, total=total, what=what)
             has_news = not moves or (progress.value, progress.value_upper) != (moves[-1].value, moves[-1].value_upper)
-            if has_news and _is_known(progress):
+            if has_news and has_figures(progress):
                 moves.append(progress)
                 live.update(Group(bar, _draw_moves(moves, goal)))
 
         yield show
-
-
-def _is_known(progress: CertifyProgress) -> bool:
-    """Whether there is an incumbent or a bound to show."""
-    return progress.value > 0.0 or 0.0 < progress.value_upper < float("inf")
 
 
 def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
@@ -195,43 +183,37 @@ def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
     return progress.num_solved, max(1, total), f"{progress.num_solved:,} solved, {progress.num_open:,} open"
 
 
-def _in_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int | None, str]:
-    """Stage, done, of how many if that can be known, and incumbent, bound and gap where they are known.
-
-    One solution may settle thousands of open points, or none: they say nothing of how many solutions are left.
-    """
-    from phaze_opt.certify.result import CertifyStage
-    from phaze_opt.report.certificate import progress_row
-
-    values = dict(zip(HEADINGS, progress_row(progress, goal=goal), strict=True))
-    known = [f"{name} {values[name]}" for name in HEADINGS[3:] if values[name] != "-"] if _is_known(progress) else []
-    if progress.stage is CertifyStage.BOUNDING:
-        return progress.stage.value, progress.num_bounded, progress.num_points, ", ".join(known)
-    still_open = [f"{progress.num_open:,} open"] if progress.num_open else []
-    return progress.stage.value, progress.num_solved, None, ", ".join(("solved", *still_open, *known))
-
-
 def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> DrawnTable:
-    from phaze_opt.report.certificate import progress_row
+    from phaze_opt.report.certificate import PROGRESS_HEADINGS, progress_row
     from phaze_opt.report.table import DrawnTable, TableContent, numbers
 
     return DrawnTable(
-        TableContent("", numbers(*HEADINGS), tuple(tuple(progress_row(each, goal=goal)) for each in moves))
+        TableContent("", numbers(*PROGRESS_HEADINGS), tuple(tuple(progress_row(each, goal=goal)) for each in moves))
     )
 
 
-@contextmanager
-def study_progress(name: str, *, is_quiet: bool) -> Iterator[Callable[[StudyProgress], None]]:
-    """Trials, and a bar for every other stage."""
-    from phaze_opt.study.events import StudyStage
+@dataclass(frozen=True, slots=True)
+class TerminalWatch:
+    """Shows a use case on standard error while it runs.
 
-    with progress(f"study {name}", is_transient=is_quiet) as show:
+    Attributes:
+        is_quiet: bars vanish at the end.
+    """
 
-        def tell(moved: StudyProgress) -> None:
-            is_searching = moved.stage is StudyStage.SEARCHES
-            what = f"{moved.num_finished} of {moved.num_cells} searches finished"
-            show("trials", moved.num_trials, moved.max_trials if is_searching else moved.num_trials, what)
-            if not is_searching:
-                show(moved.stage.value, moved.num_done, moved.num_items, moved.what)
+    is_quiet: bool = False
 
-        yield tell
+    def say(self, sentence: str, *, is_warning: bool = False) -> None:
+        """Print it."""
+        say(sentence, style="yellow" if is_warning else None)
+
+    def working(self, what: str) -> AbstractContextManager[Callable[[str], None]]:
+        """Say it until it is done."""
+        return working(what)
+
+    def progress(self, command: str) -> AbstractContextManager[Show]:
+        """Bars, or a line a minute."""
+        return progress(command, is_transient=self.is_quiet)
+
+    def proof(self, goal: Goal) -> AbstractContextManager[Callable[[CertifyProgress], None]]:
+        """A bar with the latest moves, or a line a minute."""
+        return proof_progress(goal=goal, is_quiet=self.is_quiet)

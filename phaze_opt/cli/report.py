@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.options import RECORDS, DetailsOption, JsonOption
+from phaze_opt.cli.options import DetailsOption, JsonOption
 from phaze_opt.cli.output import print_json, print_more, working
+from phaze_opt.jobs.options import RECORDS
 
 if TYPE_CHECKING:
     from phaze_opt.report.study.inputs import ReportInputs

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from phaze_opt.cli.architectures import CORES
-from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, spared
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say
+from phaze_opt.cli.progress import TerminalWatch
 from phaze_opt.errors import InputError
+from phaze_opt.jobs.watch import spared
 
 if TYPE_CHECKING:
     from phaze_opt.schedule.instance import ScheduleInstance
@@ -60,7 +62,7 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
     else:
         _print_schedule(instance, result, is_detailed=details)
     if figure is not None:
-        with spared("the Gantt chart"):
+        with spared("the Gantt chart", TerminalWatch()):
             _write_figure(figure, instance, result)
 
 

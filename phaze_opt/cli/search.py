@@ -2,55 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED
-from phaze_opt.cli.options import (
-    DASK_HELP,
-    JOBS_HELP,
-    MAX_JOBS,
-    MAX_SEED,
-    RANGE_HELP,
-    BaselineOptions,
-    CostOptions,
-    DetailsOption,
-    JsonOption,
-    ModelOptions,
-    RecordOptions,
-    ReportOption,
-    is_given,
-    with_options,
-)
-from phaze_opt.cli.output import SEARCH_COUNTS, check_file_to_write, end_infeasible, say_undelivered
-from phaze_opt.cli.scenario import check_machines, load_models, load_scenario, load_space, runs_directory
-from phaze_opt.errors import InputError
-from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOptions, declared
+from phaze_opt.cli.options import DetailsOption, JsonOption, ReportOption, is_given, with_options
+from phaze_opt.cli.output import check_file_to_write, end_infeasible, ending_without_design, say_undelivered
+from phaze_opt.cli.progress import TerminalWatch
+from phaze_opt.jobs.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
+from phaze_opt.jobs.scenario import load_models, load_space
+from phaze_opt.jobs.search import SearchOptions, pose_search
+from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from phaze_opt.cli.evaluate_request import EvaluateRequest
-    from phaze_opt.cli.search_answer import SearchAnswer
-    from phaze_opt.graph.any_model import AnyModel
-    from phaze_opt.hardware.constants import Constants
-    from phaze_opt.objective.bill import CostTerms
-    from phaze_opt.objective.goals import Goal
-    from phaze_opt.objective.scenario import Scenario
-    from phaze_opt.search.config import SearchConfig
-    from phaze_opt.search.events import SearchEvent
-    from phaze_opt.search.result import SearchProgress, SearchResult
-    from phaze_opt.space.search_space import SearchSpace
-    from phaze_opt.track.protocol import TrackingSession
-
-SEARCH = "Search"
 NOTHING_FOUND: dict[str, Any] = {
     "best": None,
-    **dict.fromkeys(SEARCH_COUNTS, 0),
+    "evaluations": 0,
+    "distinct_evaluations": 0,
+    "probes": 0,
+    "ilp_solves": 0,
+    "placements": 0,
+    "pruned": 0,
     "wall_s": 0.0,
     "regret": None,
     "range": None,
@@ -58,44 +30,6 @@ NOTHING_FOUND: dict[str, Any] = {
     "tracking_uri": "",
     "run_id": "",
 }
-_searching = partial(declared, panel=SEARCH)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchOptions:
-    """Strategy, budget and how the work is spread."""
-
-    trials: int = _searching(60, "Evaluations at most.", Kind.COUNT)
-    strategy: str = _searching(
-        "wham",
-        "See `phaze-opt strategies`; also file.py:Class, or optuna:TPESampler.",
-        Kind.TEXT,
-        values="phaze_opt.strategies",
-    )
-    strategy_option: tuple[str, ...] = _searching((), "An option of the strategy, NAME=VALUE.", Kind.TEXTS)
-    pruner: str = _searching(
-        "", "Drops hopeless points before evaluation: critical-path.", Kind.TEXT, values="phaze_opt.pruners"
-    )
-    pruner_option: tuple[str, ...] = _searching((), "An option of the pruner, NAME=VALUE.", Kind.TEXTS)
-    starts: int = _searching(0, "Starting points drawn by the seed, evaluated first.", Kind.COUNT, low=0)
-    objective: str = _searching(
-        "throughput",
-        "throughput, or that _per_tdp, _per_usd or _per_joule; pareto.",
-        Kind.WORD,
-        enumeration="phaze_opt.objective.goals:Goal",
-    )
-    seed: int = _searching(0, "The only source of randomness.", Kind.COUNT, low=0, high=MAX_SEED)
-    batch: int = _searching(4, "Points asked for at a time, whatever --jobs is.", Kind.COUNT)
-    jobs: int = _searching(1, JOBS_HELP, Kind.COUNT, high=MAX_JOBS)
-    dask: str = _searching("", DASK_HELP, Kind.TEXT)
-    resume: bool = _searching(False, "Continue the same search where it was interrupted.", Kind.SWITCH)
-    heterogeneous: bool = _searching(
-        False, "Also find the best pipeline of one design per stage, and report its gain.", Kind.SWITCH
-    )
-    has_own: bool = _searching(
-        True, "Of a common design: also search each model's own best chip.", Kind.SWITCH, flag="--own"
-    )
-    has_range: bool = _searching(True, RANGE_HELP, Kind.SWITCH, flag="--range")
 
 
 @with_options
@@ -127,18 +61,20 @@ def search(
         records=records,
         is_network_named=is_given(context, "network"),
     )
-    points = load_space(space, posed.scenario, is_json=json, nothing=NOTHING_FOUND)
-    from phaze_opt.cli.search_output import common_reason, print_answer, print_record, record_and_deliver, write_pages
+    with ending_without_design(NOTHING_FOUND, is_json=json):
+        points = load_space(space, posed.scenario)
+    from phaze_opt.cli.search_output import print_answer, print_record
     from phaze_opt.objective.chip_limits import unmet_budget
-    from phaze_opt.track.guard import open_tracker
+    from phaze_opt.report.search_answer import common_reason, record_and_deliver, write_pages
+    from phaze_opt.track.guard import config_of, open_tracker
 
-    session = open_tracker(records.chosen_tracker, records.tracker_config())
-    answer = posed.answer(points, session, is_quiet=json)
+    watch, session = TerminalWatch(json), open_tracker(records.chosen_tracker, config_of(records))
+    answer = posed.answer(points, (session,), watch)
     result = answer.result
     print_answer(answer, is_json=json, is_detailed=details)
-    pages = write_pages(answer, report, is_tracked=bool(session.tracking_uri))
+    pages = write_pages(answer, report, watch, is_tracked=bool(session.tracking_uri))
     try:
-        delivery = record_and_deliver(session, pages)
+        delivery = record_and_deliver(session, pages, watch)
     finally:
         print_record(answer, session, next(iter(pages.values()), None), is_json=json, is_detailed=details)
     say_undelivered(delivery)
@@ -147,161 +83,3 @@ def search(
     if result.best is None:
         unmet = unmet_budget(points, posed.scenario, posed.constants)
         end_infeasible(unmet or "no trial satisfied every constraint; " + common_reason(result))
-
-
-@dataclass(frozen=True, slots=True)
-class PosedSearch:
-    """What the options come to, all of it checked.
-
-    Attributes:
-        scenario, constants: what is trained, on what.
-        config: how to search.
-        options: what is asked for beside the best design.
-        baselines: machines that it is held against.
-        work_dir: where certificates and truths of the space may be.
-        request: what `evaluate` is asked for the same job, but for the architecture.
-    """
-
-    scenario: Scenario
-    constants: Constants
-    config: SearchConfig
-    options: SearchOptions
-    baselines: tuple[str, ...]
-    work_dir: Path
-    request: EvaluateRequest
-
-    def answer(self, space: SearchSpace, session: TrackingSession[SearchEvent], *, is_quiet: bool) -> SearchAnswer:
-        """Search a space, and find what is said of the result."""
-        from phaze_opt.cli.job_beside import JobBeside
-        from phaze_opt.cli.search_answer import find_answer
-
-        result = _run(self.config, self.scenario, space, session, is_quiet=is_quiet)
-        return find_answer(
-            result,
-            self.config,
-            scenario=self.scenario,
-            space=space,
-            constants=self.constants,
-            work_dir=self.work_dir,
-            is_heterogeneous=self.options.heterogeneous,
-            has_range=self.options.has_range,
-            has_own=self.options.has_own,
-            job=JobBeside(self.scenario, self.constants, self.request, space.axes.micro_batch),
-            baselines=self.baselines,
-        )
-
-
-def pose_search(
-    loaded: tuple[AnyModel, ...],
-    *,
-    models: ModelOptions,
-    options: SearchOptions,
-    scenario: ScenarioOptions,
-    space: SpaceOptions,
-    costs: CostOptions,
-    beside: BaselineOptions,
-    records: RecordOptions,
-    is_network_named: bool,
-) -> PosedSearch:
-    """Read what the options of a search name; ``loaded`` are the models.
-
-    Raises:
-        InputError: one of them breaks a rule.
-    """
-    from phaze_opt.cli.job_beside import job_request
-    from phaze_opt.hardware.constants import load_constants
-
-    known, terms = load_constants(), costs.terms()
-    problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
-    names = ",".join(model.name for model in loaded)
-    name = f"{names} on {scenario.devices} with {options.strategy}"
-    config = _config(options, records, name=name)
-    problem = _posed(problem, config.goal, terms)
-    constants = problem.constants_of(known)
-    check_machines(beside.names, problem, constants)
-    network = scenario.network if is_network_named else None
-    request = job_request(loaded, scenario, space, terms, network=network)
-    return PosedSearch(problem, constants, config, options, beside.names, records.work_dir, request)
-
-
-def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:
-    """The scenario with what the goal needs; prices of the user's own where a goal or a budget is of money."""
-    from phaze_opt.hardware.economics.prices import changed_prices
-    from phaze_opt.objective.goals import posed_for
-
-    try:
-        posed = posed_for(scenario, goal)
-    except InputError as error:
-        raise InputError(str(error).removeprefix(f"'{error.key}': "), source="--objective") from None
-    is_of_money = posed.prices is not None or posed.max_capex_usd is not None
-    return replace(posed, prices=changed_prices(terms.prices)) if is_of_money else posed
-
-
-def _config(options: SearchOptions, records: RecordOptions, *, name: str) -> SearchConfig:
-    """How to search, checked."""
-    from phaze_opt.objective.goals import parse_goal
-    from phaze_opt.plugins import PluginGroup, given_plugin
-    from phaze_opt.search.config import SearchConfig
-
-    return SearchConfig(
-        strategy=given_plugin(PluginGroup.STRATEGIES, options.strategy),
-        options=_assignments(options.strategy_option, source="--strategy-option"),
-        pruner=given_plugin(PluginGroup.PRUNERS, options.pruner),
-        pruner_options=_assignments(options.pruner_option, source="--pruner-option"),
-        num_starts=options.starts,
-        dask=options.dask,
-        goal=parse_goal(options.objective, source="--objective"),
-        num_trials=options.trials,
-        seed=options.seed,
-        batch=options.batch,
-        jobs=options.jobs,
-        work_dir=runs_directory(records.work_dir),
-        resume=options.resume,
-        name=name,
-    )
-
-
-def _assignments(words: Sequence[str], *, source: str) -> dict[str, str | int | float | bool]:
-    """NAME=VALUE pairs, the value read as boolean, integer, number or text."""
-    options: dict[str, str | int | float | bool] = {}
-    for word in words:
-        name, separator, text = word.partition("=")
-        if not separator or not name or name in options:
-            message = f"'{word}' must be NAME=VALUE, each name once"
-            raise InputError(message, source=source)
-        options[name] = _read_value(text)
-    return options
-
-
-def _read_value(text: str) -> str | int | float | bool:
-    """A boolean, integer or number where the text is one."""
-    if text in {"true", "false"}:
-        return text == "true"
-    for read in (int, float):
-        try:
-            return read(text)
-        except ValueError:
-            continue
-    return text
-
-
-def _run(
-    config: SearchConfig,
-    scenario: Scenario,
-    space: SearchSpace,
-    session: TrackingSession[SearchEvent],
-    *,
-    is_quiet: bool,
-) -> SearchResult:
-    """Run the search, showing how far it is on standard error."""
-    from phaze_opt.cli.progress import progress
-    from phaze_opt.search.run import run_search
-
-    with progress(f"search with {config.strategy}", is_transient=is_quiet) as show:
-
-        def tell(moved: SearchProgress) -> None:
-            best = None if moved.best is None else moved.best.evaluation
-            text = "nothing feasible yet" if best is None else f"best {best.throughput_samples_per_s:,.1f} samples/s"
-            show("trials", moved.num_finished, config.num_trials, text)
-
-        return run_search(config, scenario=scenario, space=space, observers=(session,), on_progress=tell)

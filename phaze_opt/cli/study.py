@@ -3,38 +3,31 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from phaze_opt.cli import options
 from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INTERRUPTED
-from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered, spared, working
+from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered
+from phaze_opt.cli.progress import TerminalWatch
+from phaze_opt.jobs.options import DASK_HELP, JOBS_HELP, MAX_JOBS, RECORDS, FormOptions, PluginOptions, RecordOptions
+from phaze_opt.jobs.study import OF_STUDIES, STORAGE_VARIABLE, STUDIES_HELP, StudyRequest, read_config, run_study_file
+from phaze_opt.jobs.watch import spared
 from phaze_opt.objective.scenario_options import Declaration, Kind
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from phaze_opt.study.config import StudyConfig
     from phaze_opt.study.events import StudyEvent
     from phaze_opt.study.result import StudyResult
     from phaze_opt.track.protocol import Delivery, TrackingSession
 
-JOBS = Declaration(options.JOBS_HELP, Kind.COUNT, flag="--jobs", high=options.MAX_JOBS)
+JOBS = Declaration(JOBS_HELP, Kind.COUNT, flag="--jobs", high=MAX_JOBS)
 MACHINES = "Beyond one machine"
-STORAGE_VARIABLE = "PHAZE_OPT_STORAGE"
-STUDIES_HELP = "Where studies and the local store are kept."
-OF_STUDIES: dict[str, Any] = {
-    "work_dir": {"help": STUDIES_HELP},
-    "experiment": {"default": "", "help": "Name of the MLflow experiment; the study's unless given."},
-    "tracking": {"help": "Record the study."},
-}
-"""What differs of the options of records."""
-WorkDirOption = Annotated[Path, typer.Option("--work-dir", help=STUDIES_HELP, rich_help_panel=options.RECORDS)]
+WorkDirOption = Annotated[Path, typer.Option("--work-dir", help=STUDIES_HELP, rich_help_panel=RECORDS)]
 
 app = typer.Typer(
     name="study",
@@ -80,71 +73,72 @@ def run(
             "--worker", help="Search only; tracking and report are another machine's.", rich_help_panel=MACHINES
         ),
     ] = False,
-    dask: Annotated[str, typer.Option("--dask", help=options.DASK_HELP, rich_help_panel=MACHINES)] = "",
-    form: options.FormOptions,
-    plugins: options.PluginOptions,
-    records: Annotated[options.RecordOptions, OF_STUDIES],
+    dask: Annotated[str, typer.Option("--dask", help=DASK_HELP, rich_help_panel=MACHINES)] = "",
+    form: FormOptions,
+    plugins: PluginOptions,
+    records: Annotated[RecordOptions, OF_STUDIES],
     track_trials: Annotated[
         str,
         typer.Option(
             "--track-trials",
             help="Trials with runs of their own: all, or the best of each search (for large studies).",
             metavar="[all|best]",
-            rich_help_panel=options.RECORDS,
+            rich_help_panel=RECORDS,
         ),
     ] = "all",
     details: options.DetailsOption = False,
     json: options.JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
-    from phaze_opt.study.execution.engine import shared_engine
-    from phaze_opt.study.files.study_file import read_study
-    from phaze_opt.track.guard import open_study_tracker
+    from phaze_opt.track.guard import config_of, open_study_tracker
     from phaze_opt.track.protocol import TrialRuns
 
-    trials = parse_word(TrialRuns, track_trials, source="--track-trials")
-    config, published = read_study(file, plugins.plugin_file), form.checked()
-    if published is not None:
-        config = replace(config, settings=tuple(replace(each, published_form=published) for each in config.settings))
+    trials, published = parse_word(TrialRuns, track_trials, source="--track-trials"), form.checked()
+    request = StudyRequest(
+        file,
+        records.work_dir,
+        published,
+        plugins.plugin_file,
+        jobs=jobs,
+        is_resumed=resume,
+        restart=tuple(restart or ()),
+        storage=storage,
+        dask=dask,
+        is_worker=worker,
+    )
+    config = read_config(request)
     if restart and not resume:
         say("--restart goes on with what is there, as --resume does")
-    engine = shared_engine(storage=storage, dask=dask)
-    session = open_study_tracker(
-        "null" if worker else records.chosen_tracker, replace(records.tracker_config(), trials=trials)
-    )
-    how: dict[str, Any] = {"jobs": jobs, "is_resumed": resume, "restart": tuple(restart or ())}
-    how |= {"work_dir": records.work_dir, "engine": engine, "is_worker": worker}
-    result, delivery = _run_and_print(config, session, how, is_detailed=details, is_json=json)
+    session = open_study_tracker("null" if worker else records.chosen_tracker, config_of(records, trials))
+    result, delivery = _run_and_print(request, config, session, is_detailed=details, is_json=json)
     words = (["--as", published] if published else []) + [f"--plugin-file {path}" for path in plugins.plugin_file]
     _conclude(result, delivery, " ".join(["phaze-opt study run", str(file), *words]))
 
 
 def _run_and_print(
+    request: StudyRequest,
     config: StudyConfig,
     session: TrackingSession[StudyEvent],
-    how: Mapping[str, Any],
     *,
     is_detailed: bool,
     is_json: bool,
 ) -> tuple[StudyResult, Delivery]:
-    """Run a study, print what it found and write its report; ``how`` are keywords of `run_study`."""
-    from phaze_opt.cli.progress import study_progress
-    from phaze_opt.cli.study_output import print_record, print_study, study_to_json
+    """Run a study, print what it found and write its report."""
+    from phaze_opt.cli.study_output import print_record, print_study
+    from phaze_opt.report.study.document import study_to_json, write_report
     from phaze_opt.report.study.findings import describe_findings
-    from phaze_opt.study.run import run_study
 
-    started = time.monotonic()
+    started, watch = time.monotonic(), TerminalWatch(is_json)
     result: StudyResult | None = None
     files: dict[str, Path] = {}
     try:
-        with study_progress(config.name, is_quiet=is_json) as show:
-            result = run_study(config, observers=(session,), on_progress=show, describe=describe_findings, **how)
+        result = run_study_file(request, config, (session,), watch, describe_findings)
         wall_s = time.monotonic() - started
         if not is_json:
             print_study(result, is_detailed=is_detailed)
-        if not how["is_worker"]:
-            with spared("the report"):
-                files = write_report(result, session)
+        if not request.is_worker:
+            with spared("the report", watch):
+                files = write_report(result, session, watch)
     finally:
         delivery = session.close()
         if result is not None and is_json:
@@ -152,23 +146,6 @@ def _run_and_print(
         elif result is not None:
             print_record(files, session, is_detailed=is_detailed)
     return result, delivery
-
-
-def write_report(result: StudyResult, session: TrackingSession[StudyEvent]) -> dict[str, Path]:
-    """Write the report and hand it to the tracker; of a study that was interrupted there is none."""
-    from phaze_opt.report.study.cards import draw_winners
-    from phaze_opt.report.study.inputs import read_inputs
-    from phaze_opt.report.study.page import write_study_report
-    from phaze_opt.study.disk.directory import StudyDirectory
-
-    if not result.cells or result.is_interrupted:
-        return {}
-    with working("writing the report"):
-        inputs = read_inputs(result)
-        directory = StudyDirectory(result.directory).report
-        files = write_study_report(inputs, directory, drawings=draw_winners(inputs))
-        session.log_artifacts(files)
-        return files
 
 
 def _conclude(result: StudyResult, delivery: Delivery, again: str) -> None:

@@ -9,14 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from phaze_opt.cli import measurements
-from phaze_opt.cli.options import RECORDS, DetailsOption, JsonOption
-from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_tables, say, spared, working
+from phaze_opt.cli.options import DetailsOption, JsonOption
+from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_tables, say
+from phaze_opt.cli.progress import TerminalWatch
+from phaze_opt.jobs.measurements import dataset_names, read_machines, score_measurements
+from phaze_opt.jobs.options import RECORDS
+from phaze_opt.jobs.watch import spared
 
 NUM_WORST = 5
 """Rows of largest error on a terminal; the page has more."""
 
 if TYPE_CHECKING:
-    from phaze_opt.hardware.device_catalogue import DeviceCatalogue
     from phaze_opt.validation.result import Validation
 
 
@@ -55,8 +58,9 @@ def validate(
     """
     check_file_to_write(report, option="--report", example="validation.html", data=data)
     check_file_to_write(predictions, option="--predictions", example="predictions.csv", data=data)
-    machines = measurements.read_machines(machine)
-    result = score_measurements(data, measurements.dataset_names(dataset, names), constants, machines)
+    watch = TerminalWatch()
+    machines = read_machines(machine, watch)
+    result = score_measurements(data, dataset_names(dataset, names), constants, machines, watch)
     try:
         if json:
             print_json(result.to_json())
@@ -71,49 +75,13 @@ def _write_files(result: Validation, predictions: Path | None, report: Path | No
     if predictions is not None:
         from phaze_opt.report.validation_tables import write_predictions
 
-        with spared("the file of --predictions"):
+        with spared("the file of --predictions", TerminalWatch()):
             write_predictions(result, predictions)
             say(f"predictions: {predictions}")
     if report is not None:
-        with spared("the page of --report"):
+        with spared("the page of --report", TerminalWatch()):
             _write_page(result, report, constants)
             say(f"report: {report}")
-
-
-def score_measurements(
-    data: Path | None, names: tuple[str, ...], constants: Path | None, machines: DeviceCatalogue | None
-) -> Validation:
-    """Read measurements and predict every row of them.
-
-    Args:
-        data: folder or file; the package's measurements unless given.
-        names: data sets wanted.
-        constants: file of fitted constants; the package's own unless given.
-        machines: what rows may name; the package's machines unless given.
-
-    Raises:
-        InputError: a fault of a file, by line and column.
-    """
-    from phaze_opt.hardware.fitted import load_fitted
-    from phaze_opt.validation.baselines import fit_baselines
-    from phaze_opt.validation.dataset import read_datasets
-    from phaze_opt.validation.registry import load_families
-    from phaze_opt.validation.validate import validate as score_models
-
-    fitted = load_fitted(constants)
-    with working("reading measurements") as tell:
-        datasets = measurements.read_measurements(data, names, machines=machines)
-        datasets = measurements.with_own_software(datasets, fitted, is_calibrated=constants is not None)
-        measurements.say_unmeasured(datasets, fitted, is_calibrated=constants is not None)
-        own, _ = read_datasets(None)
-        like = {name for dataset in datasets for name in dataset.likes}
-        return score_models(
-            datasets,
-            load_families(),
-            fitted,
-            baselines=fit_baselines([each for each in own if each.name in like]),
-            on_progress=lambda name: tell(f"predicting {name}"),
-        )
 
 
 def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
@@ -129,7 +97,7 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
 
     Of many sets a table of what no fit saw, by kind, stands before them, and small ones stand together.
     """
-    from phaze_opt.cli.evaluate_request import fitted_errors
+    from phaze_opt.jobs.evaluate_request import fitted_errors
     from phaze_opt.report import validation_tables as tables
 
     screen, is_many = out(), len(result.sets) > tables.MOST_SETS

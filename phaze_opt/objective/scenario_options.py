@@ -37,6 +37,8 @@ PLANNED_MICRO_BATCHES = tuple(range(1, 17))
 """Of full plans, as `workload.plan.FREE_MICRO_BATCH`."""
 USUAL_MICRO_BATCHES, USUAL_HBM_GB = (1, 2, 4, 8), (32, 64, 80)
 """The default values of the axes of `hardware.chip_template`, which takes numpy to import."""
+EXAMPLE = "num_tc=4, num_vc=8, tc_width=128, tc_depth=128, glb_mb=64, hbm_gb=32"
+"""A design as ``--arch`` takes it."""
 _DECLARATION = "declaration"
 NETWORKS = "phaze_opt.hardware.networks:list_networks"
 SOFTWARE = "phaze_opt.cost.stacks:list_stacks"

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from phaze_opt.jobs.machines_beside import ChipBeside
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
@@ -15,7 +16,7 @@ from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.report.bill import run_sentence as training_sentence
 from phaze_opt.report.chip import chip_words
 from phaze_opt.report.design import COMMON_MEANS
-from phaze_opt.report.die import ChipBeside, size_words
+from phaze_opt.report.die import rate_words, size_words
 from phaze_opt.report.plans import BRIM_NOTE, plan_words
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, format_number, format_percentage, format_share, format_time, shown_value
@@ -156,7 +157,7 @@ def compared_words(best: Evaluation, baselines: Sequence[ChipBeside], bill: Bill
             ratios.append(f"{best.throughput_per_tdp / other.throughput_per_tdp:.2f} times per watt")
         if bill is not None and each.bill is not None:
             ratios.append(f"{bill.samples_per_usd / each.bill.samples_per_usd:.2f} times per dollar")
-        parts.append(f"{joined(ratios)} of {each.name} ({each.rate_words}; {size_words(other)})")
+        parts.append(f"{joined(ratios)} of {each.name} ({rate_words(each)}; {size_words(other)})")
     return joined(parts) if parts else ""
 
 

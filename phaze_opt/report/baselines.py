@@ -1,13 +1,11 @@
 """The answer of ``evaluate`` beside the same job on other machines."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from phaze_opt.hardware.economics.ownership import run_days
+from phaze_opt.jobs.priced_job import Contestant, throughput_ratio
 from phaze_opt.objective.bill import Bill, token_ratio_span, token_span
-from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.report.answer import joined
 from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.die import ASKED_BY, EACH_AS_IT_IS
@@ -15,28 +13,6 @@ from phaze_opt.report.plans import known_figure
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import counted, format_amount, format_mib, format_number, format_share, format_time
 from phaze_opt.units import GIGA
-
-
-@dataclass(frozen=True, slots=True)
-class Contestant:
-    """One machine with what the job comes to on it.
-
-    ``bill`` of its cluster, or ``unbilled``: why that is not known; ``same_software`` is a baseline's under the
-    answer's software.
-    """
-
-    evaluation: Evaluation
-    setting: PriceSetting
-    bill: Bill | None = None
-    unbilled: str = ""
-    same_software: Evaluation | None = None
-
-
-def throughput_ratio(other: Evaluation, answer: Evaluation) -> float | None:
-    """Samples a second of another machine for each of the answer; None where the answer is infeasible."""
-    if answer.throughput_samples_per_s <= 0:
-        return None
-    return other.throughput_samples_per_s / answer.throughput_samples_per_s
 
 
 def baselines_table(answer: Contestant, baselines: Sequence[Contestant], *, has_dies: bool = False) -> TableContent:

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.certify.certificate import BOUND_SLACK, Claim
+from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check.report import CheckReport
-from phaze_opt.certify.prove import point_columns, read_values
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, Flatness, FrontDesign, RankedDesign
+from phaze_opt.certify.prove import point_columns
+from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, Flatness, FrontDesign, RankedDesign
+from phaze_opt.certify.standing import TIED, SecondBest, Ties
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis, Goal
@@ -33,8 +34,7 @@ from phaze_opt.report.text import (
     shown_value,
 )
 
-TIED = 4.0 * BOUND_SLACK
-"""Relative difference up to which two values are the same: bounds are widened by `BOUND_SLACK` for rounding."""
+PROGRESS_HEADINGS = ("after", "solved", "open", "incumbent", "bound", "gap")
 LEAST_SHOWN = 1e-5
 """Gaps below this are shown as below it."""
 MAX_HISTORY_ROWS = 12
@@ -50,28 +50,6 @@ NOTICEABLE = 0.02
 MAX_CAUSES = 3
 INFEASIBLE = {"no placement fits the memory": "that no placement fits into the memory"}
 """Reasons of the table that do not read as part of a sentence."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ties:
-    """How many points attain the best value: ``at_least`` by their solutions, ``at_most`` by their bounds."""
-
-    at_least: int
-    at_most: int
-
-
-def count_ties(result: CertifyResult) -> Ties:
-    """How many points attain the incumbent's value, from the certificate's table.
-
-    Raises:
-        InputError: the table cannot be read.
-    """
-    claim = result.certificate.claim
-    if not claim.is_feasible:
-        return Ties(0, 0)
-    known = read_values(result.certificate, result.directory)
-    least = claim.value * (1.0 - TIED)
-    return Ties(int(np.count_nonzero(known.values >= least)), int(np.count_nonzero(known.values_upper >= least)))
 
 
 def claim_sentence(result: CertifyResult) -> str:
@@ -267,6 +245,28 @@ def progress_row(progress: CertifyProgress, *, goal: Goal) -> tuple[str, ...]:
     return tuple(field.cell(progress) for field in progress_fields(goal))
 
 
+def progress_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int | None, str]:
+    """Stage, done, of how many if that can be known, and incumbent, bound and gap where they are known.
+
+    One solution may settle thousands of open points, or none: they say nothing of how many solutions are left.
+    """
+    values = dict(zip(PROGRESS_HEADINGS, progress_row(progress, goal=goal), strict=True))
+    known = (
+        [f"{name} {values[name]}" for name in PROGRESS_HEADINGS[3:] if values[name] != "-"]
+        if has_figures(progress)
+        else []
+    )
+    if progress.stage is CertifyStage.BOUNDING:
+        return progress.stage.value, progress.num_bounded, progress.num_points, ", ".join(known)
+    still_open = [f"{progress.num_open:,} open"] if progress.num_open else []
+    return progress.stage.value, progress.num_solved, None, ", ".join(("solved", *still_open, *known))
+
+
+def has_figures(progress: CertifyProgress) -> bool:
+    """Whether there is an incumbent or a bound to show."""
+    return progress.value > 0.0 or 0.0 < progress.value_upper < float("inf")
+
+
 def has_gap(move: CertifyProgress) -> bool:
     """Whether bound and incumbent are known, of a front in every part of it."""
     return move.value > 0.0 and has_bound(move) and move.gap < float("inf")
@@ -409,6 +409,15 @@ def explain_runner_up(best: Sequence[RankedDesign], *, goal: Goal) -> RunnerUp |
         _what_differs(first.evaluation, second.evaluation, models=(winner, loser)),
     )
     return RunnerUp(second, falls_short, causes, loser.model, more_s, tuple(filter(None, sentences)))
+
+
+def explain_second(best: Sequence[RankedDesign], second: SecondBest | None, *, goal: Goal) -> RunnerUp | None:
+    """Why the best design of lower value loses; arguments as `explain_runner_up` has them."""
+    if second is None:
+        return None
+    is_listed = any(design is second.design for design in best)
+    explained = explain_runner_up(best if is_listed else (best[0], second.design), goal=goal)
+    return None if explained is None else dataclasses.replace(explained, is_certain=second.is_certain)
 
 
 def cause_changes(winner: Evaluation, loser: Evaluation) -> tuple[CauseChange, ...]:

@@ -11,7 +11,9 @@ from phaze_opt.certify.certificate import Certificate
 from phaze_opt.certify.equal_terms import EqualTerms
 from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
 from phaze_opt.certify.robust.result import OverWorlds, RobustResult
+from phaze_opt.certify.standing import Ties, members_of
 from phaze_opt.hardware.silicon.die_report import DieReport
+from phaze_opt.jobs.machines_beside import ChipBeside, bills_in, dies_in
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
@@ -20,7 +22,6 @@ from phaze_opt.report.answer import ShortAnswer, range_sentence
 from phaze_opt.report.bill import bill_tables
 from phaze_opt.report.certificate import (
     RunnerUp,
-    Ties,
     axes_words,
     best_table,
     claim_sentence,
@@ -33,7 +34,7 @@ from phaze_opt.report.certificate import (
     ties_sentence,
 )
 from phaze_opt.report.design import evaluation_contents
-from phaze_opt.report.die import ChipBeside, area_table, bills_in, dies_in, limits_table, plain_sentences, power_table
+from phaze_opt.report.die import area_table, limits_table, plain_sentences, power_table
 from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
 from phaze_opt.report.figures import breakdown_figure
@@ -45,7 +46,6 @@ from phaze_opt.report.front import (
     front_table,
     front_ties_sentence,
     machines_beside,
-    members_of,
 )
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
 from phaze_opt.report.robust import minimax_sentences, over_worlds_figures, robust_contents

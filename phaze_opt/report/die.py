@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.accelerator import Accelerator
-from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.presets import TPU_V4
-from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport, die_of, die_to_json
-from phaze_opt.hardware.silicon.silicon import has_die
-from phaze_opt.objective.bill import Bill
+from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport, die_to_json
+from phaze_opt.jobs.machines_beside import ChipBeside, rate_of
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
 from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, TableContent, numbers
@@ -135,58 +132,13 @@ def _bars(
     return style_bars(figure, title, count=len(dies), axis=axis)
 
 
-DESIGN = "this design"
-"""Name of a design beside machines."""
-
-
-@dataclass(frozen=True, slots=True)
-class ChipBeside:
-    """A design or a machine, and what a job comes to on it.
-
-    Attributes:
-        name: that it goes by.
-        evaluation: of a machine that exists its own, under its own software.
-        die: None by the 22 nm tables and of machines that exist.
-        bill: what a cluster costs; None where that is not known or not asked for.
-        same_software: the same under the software of the design that it stands beside; None where it cannot run so.
-        software: the name of that.
-    """
-
-    name: str
-    evaluation: Evaluation
-    die: DieReport | None = None
-    bill: Bill | None = None
-    same_software: Evaluation | None = None
-    software: str = ""
-
-    @property
-    def rate_words(self) -> str:
-        """What it trains in a second, by its own software and by the design's where that differs."""
-        own, same = rate_of(self.evaluation), self.same_software
-        text = f"{format_number(own)} samples/s"
-        if same is None or rate_of(same) == own:
-            return text
-        return f"{text}, or {format_number(rate_of(same))} under {self.software}"
-
-
-def dies_beside(
-    best: Evaluation | None, machines: Mapping[str, Evaluation], constants: Constants, *, name: str = DESIGN
-) -> tuple[ChipBeside, ...]:
-    """A design, then machines modelled as it is, as dies; empty where chips are none or nothing is feasible."""
-    if best is None or not has_die(constants):
-        return ()
-    every = {name: best, **machines}
-    return tuple(ChipBeside(key, each, die_of(each.accelerator, constants)) for key, each in every.items())
-
-
-def dies_in(beside: Sequence[ChipBeside]) -> dict[str, DieReport]:
-    """The dies among a design and machines, by name."""
-    return {each.name: each.die for each in beside if each.die is not None}
-
-
-def bills_in(beside: Sequence[ChipBeside]) -> dict[str, Bill]:
-    """The bills that are known of a design and machines, by name."""
-    return {each.name: each.bill for each in beside if each.bill is not None}
+def rate_words(chip: ChipBeside) -> str:
+    """What a machine trains in a second, by its own software and by the design's where that differs."""
+    own, same = rate_of(chip.evaluation), chip.same_software
+    text = f"{format_number(own)} samples/s"
+    if same is None or rate_of(same) == own:
+        return text
+    return f"{text}, or {format_number(rate_of(same))} under {chip.software}"
 
 
 def plain_sentences(beside: Sequence[ChipBeside]) -> tuple[str, ...]:
@@ -207,11 +159,6 @@ def plain_sentences(beside: Sequence[ChipBeside]) -> tuple[str, ...]:
 
 def _ratio(first: Evaluation, other: Evaluation) -> str:
     return format_ratio(rate_of(first) / rate_of(other))
-
-
-def rate_of(evaluation: Evaluation) -> float:
-    """Samples a second."""
-    return evaluation.throughput_samples_per_s
 
 
 def _built(evaluation: Evaluation) -> str:

@@ -6,9 +6,10 @@ from phaze_opt.certify.equal_terms import EqualTerms, Terms
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
+from phaze_opt.jobs.machines_beside import rate_of
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
 from phaze_opt.report.certificate import format_gap
-from phaze_opt.report.die import hbm_words, rate_of
+from phaze_opt.report.die import hbm_words
 from phaze_opt.report.front import front_to_json
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_mib, format_number, format_ratio

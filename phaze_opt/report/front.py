@@ -8,6 +8,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from phaze_opt.certify.result import CertifyResult
+from phaze_opt.certify.standing import members_of
+from phaze_opt.jobs.machines_beside import ChipBeside, rate_of
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import FASTEST, KNEE, LEAST, WITHIN, FrontChoice, FrontMember, choices_of
@@ -15,7 +17,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.answer import joined, range_to_json
 from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
 from phaze_opt.report.chip import arch_of, arch_option, chip_fields, chip_note, describe_chip
-from phaze_opt.report.die import SAME_SOFTWARE, ChipBeside, rate_of
+from phaze_opt.report.die import SAME_SOFTWARE, rate_words
 from phaze_opt.report.style import (
     BEST_COLOUR,
     MUTED_COLOUR,
@@ -124,7 +126,7 @@ def machines_beside(machines: Iterable[ChipBeside]) -> tuple[FrontMachine, ...]:
         amounts = {axis: amount for axis, amount in known.items() if amount is not None}
         same = None if each.same_software is None else rate_of(each.same_software)
         if each.evaluation.is_feasible:
-            found.append(FrontMachine(each.name, rate_of(each.evaluation), amounts, same, each.rate_words))
+            found.append(FrontMachine(each.name, rate_of(each.evaluation), amounts, same, rate_words(each)))
     return tuple(found)
 
 
@@ -326,17 +328,6 @@ MAX_ROWS = 12
 """Designs of a front in the table: those with a name, then some between; JSON has all of it."""
 UNITS = {FrontAxis.AREA: "mm2", FrontAxis.TDP: "W", FrontAxis.COST: "USD"}
 KEYS = {FrontAxis.AREA: "area_mm2", FrontAxis.TDP: "tdp_w", FrontAxis.COST: "cost_usd"}
-
-
-def members_of(result: CertifyResult) -> tuple[FrontMember, ...]:
-    """The designs on a proved front, numbered from 1."""
-    found = []
-    for place, design in enumerate(result.front, start=1):
-        amounts = {FrontAxis.AREA: design.area_mm2, FrontAxis.TDP: design.tdp_w}
-        if design.cost_usd is not None:
-            amounts[FrontAxis.COST] = design.cost_usd
-        found.append(FrontMember(place, design.point, design.throughput_samples_per_s, amounts))
-    return tuple(found)
 
 
 def trade_off_sentences(front: Sequence[FrontMember], axes: Sequence[FrontAxis]) -> tuple[str, ...]:

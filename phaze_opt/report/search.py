@@ -10,14 +10,16 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
+from phaze_opt.certify.standing import TIED
+from phaze_opt.jobs.machines_beside import ChipBeside, bills_in, dies_in
 from phaze_opt.objective.evaluation import Evaluation, is_proven
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, HeterogeneousStage
 from phaze_opt.report.bill import bill_tables
-from phaze_opt.report.certificate import TIED, format_gap
+from phaze_opt.report.certificate import format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import bound_words, evaluation_contents, limits_sentence, span
-from phaze_opt.report.die import ChipBeside, area_table, bills_in, dies_in, limits_table, power_table
+from phaze_opt.report.die import area_table, limits_table, power_table
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.figures import search_figures
 from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections

@@ -12,7 +12,7 @@ from types import MappingProxyType
 import numpy as np
 
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
-from phaze_opt.report.software import sources_sentence
+from phaze_opt.objective.software_notes import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import counted, format_number, format_time
 from phaze_opt.validation.goals import BY_CELL

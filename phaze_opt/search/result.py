@@ -13,6 +13,10 @@ _E_co = TypeVar("_E_co", bound=Evaluation | None, covariant=True)
 _Other = TypeVar("_Other", bound=Evaluation | None)
 
 
+SEARCH_COUNTS = ("evaluations", "distinct_evaluations", "probes", "ilp_solves", "placements", "pruned")
+"""Of a search or all of a study's, as JSON has them."""
+
+
 @dataclass(frozen=True, slots=True)
 class Trial(Generic[_E_co]):
     """One finished trial: `Trial[Evaluation]`, or `Trial[None]` where evaluations are kept elsewhere, as by a study.

@@ -5,11 +5,13 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, final
 
+from phaze_opt.certify.events import ProofEvent
 from phaze_opt.errors import InputError, PluginError, PluginFaultError
+from phaze_opt.jobs.options import RecordOptions
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_code
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.track.protocol import Delivery, ProofEvent, Tracker, TrackerConfig, TrackingSession
+from phaze_opt.track.protocol import Delivery, Tracker, TrackerConfig, TrackingSession, TrialRuns
 
 _logger = logging.getLogger(__name__)
 
@@ -117,3 +119,8 @@ def _open(name: str, config: TrackerConfig, method: str, *, what: str, lack: str
         raise PluginError(message)
     with plugin_code(group, name, passing=(InputError, PluginError)):
         return GuardedSession(getattr(plugin, method)(config), name=name, what=what)
+
+
+def config_of(records: RecordOptions, trials: TrialRuns = TrialRuns.ALL) -> TrackerConfig:
+    """Where the options of a command record."""
+    return TrackerConfig(records.tracking_uri, records.experiment, records.work_dir, trials)

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import final
 
+from phaze_opt.certify import events
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.objective.evaluation import evaluation_to_json
@@ -141,7 +142,7 @@ class MLflowSession:
         base, state = self._destination.shown.replace(f"{HIDDEN}@", "").rstrip("/"), self._state
         return base if not state.run_id else f"{base}/#/experiments/{state.experiment_id}/runs/{state.run_id}"
 
-    def observe(self, event: SearchEvent | StudyEvent | protocol.ProofEvent) -> None:
+    def observe(self, event: SearchEvent | StudyEvent | events.ProofEvent) -> None:
         """Take note of a start, an end and the moves of a proof; trials and searches are in the record itself.
 
         Raises:
@@ -155,7 +156,7 @@ class MLflowSession:
                 self._begin(event.search_id, event.directory, event, is_resumed=event.is_resumed)
             case StudyStarted():
                 self._begin(event.study_id, event.directory, event, is_resumed=True)
-            case protocol.ProofStarted():
+            case events.ProofStarted():
                 directory = runs_directory(self._destination.work_dir, event.proof_id)
                 self._begin(event.proof_id, directory, event, is_resumed=event.is_resumed)
             case SearchFinished():
@@ -168,9 +169,9 @@ class MLflowSession:
             case StudyFinished():
                 self._check_study(event.study_id)
                 self._finish(records.study_finished_record(event, self._contenders, time_ms=time_ms))
-            case protocol.ProofMoved() if self._curve is not None:
+            case events.ProofMoved() if self._curve is not None:
                 self._curve.move(event.progress, time_ms)
-            case protocol.ProofFinished() if self._curve is not None:
+            case events.ProofFinished() if self._curve is not None:
                 self._curve.close(time_ms)
                 self._finish(records.proof_finished_record(event, step=self._curve.num_moves, time_ms=time_ms))
             case _:
@@ -215,7 +216,7 @@ class MLflowSession:
         self,
         identity: str,
         directory: Path | None,
-        event: SearchStarted | StudyStarted | protocol.ProofStarted,
+        event: SearchStarted | StudyStarted | events.ProofStarted,
         *,
         is_resumed: bool,
     ) -> None:
@@ -235,7 +236,7 @@ class MLflowSession:
             raise InputError(message, source=shorten_path(directory))
         where = {"target": self._destination.shown, "experiment": self._experiment}
         started = records.started_record(event, **where, time_ms=round(1000 * time.time()))
-        if isinstance(event, protocol.ProofStarted):
+        if isinstance(event, events.ProofStarted):
             if not is_resumed and place.path.exists():
                 put_aside(directory)
             self._curve = ProofCurve(place.moves, is_fresh=not is_resumed)

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import final
 
+from phaze_opt.certify.events import ProofEvent
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.track.protocol import Delivery, ProofEvent, TrackerConfig
+from phaze_opt.track.protocol import Delivery, TrackerConfig
 
 
 @final

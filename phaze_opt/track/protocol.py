@@ -12,9 +12,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from phaze_opt.certify.certificate import Claim
-from phaze_opt.certify.result import CertifyProgress
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.certify.events import ProofEvent
 from phaze_opt.search.events import Event_contra, Observer, SearchEvent
 from phaze_opt.study.events import StudyEvent
 
@@ -65,52 +63,6 @@ class Delivery:
     def is_complete(self) -> bool:
         """Whether nothing waits."""
         return self.num_pending == 0
-
-
-@dataclass(frozen=True, slots=True)
-class ProofStarted:
-    """A proof begins, or goes on after an interruption.
-
-    Attributes:
-        proof_id: names the problem; equal for a proof and its continuation.
-        name: for people.
-        config: what is certified and how, ready for JSON.
-        is_resumed: continue the run of the last attempt.
-    """
-
-    proof_id: str
-    name: str
-    config: Mapping[str, object]
-    is_resumed: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class ProofMoved:
-    """How far a proof has come."""
-
-    progress: CertifyProgress
-
-
-@dataclass(frozen=True, slots=True)
-class ProofFinished:
-    """A proof ended: with a claim, or without one because it was interrupted.
-
-    Attributes:
-        claim: None if interrupted.
-        best: evaluation of the incumbent; None if nothing is feasible or interrupted.
-        wall_s: of all its sessions, s.
-        metrics: further totals.
-        tags: further words.
-    """
-
-    claim: Claim | None
-    best: Evaluation | None
-    wall_s: float
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    tags: Mapping[str, str] = field(default_factory=dict)
-
-
-ProofEvent = ProofStarted | ProofMoved | ProofFinished
 
 
 @runtime_checkable

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from phaze_opt.certify.events import ProofFinished, ProofStarted
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.hardware.chip_template import CHIP_AXES
 from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
@@ -23,7 +24,6 @@ from phaze_opt.study.events import CellFinished, StudyFinished, StudyStarted
 from phaze_opt.study.result import CellResult
 from phaze_opt.study.scores import COSTS
 from phaze_opt.track.pending_delivery import Record
-from phaze_opt.track.protocol import ProofFinished, ProofStarted
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import phaze_opt as po
+from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.api.keywords import with_keywords
 from phaze_opt.cli import certify, evaluate, search, study, validate
-from phaze_opt.cli.output import say, working
-from phaze_opt.cli.progress import progress
+from phaze_opt.cli.output import say
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, declared
 
@@ -51,13 +51,15 @@ class Options:
 
 
 @with_keywords
-def function(*, options: Annotated[Options, {"word": {"default": "three"}}], given: frozenset[str]) -> object:
+def function(
+    *, options: Annotated[Options, {"word": {"default": "three"}}], given: frozenset[str], watch: KeptWords
+) -> object:
     """Return what it was given."""
     if options.count == 13:
         message = "13 and --the-rate do not go together"
         raise InputError(message, source="--count")
-    say("a sentence")
-    with working("at work"), progress("function", is_transient=True) as show:
+    watch.say("a sentence")
+    with watch.working("at work"), watch.progress("function") as show:
         show("stage", 1, 2, "words")
     return options, given
 

@@ -13,15 +13,16 @@ from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.equal_terms import EqualTerms, Terms, TermsResult, problems_on_terms_of
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
+from phaze_opt.certify.standing import Ties
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
+from phaze_opt.jobs.machines_beside import dies_beside
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal_values
-from phaze_opt.report.certificate import Ties
 from phaze_opt.report.certificate_page import build_document
-from phaze_opt.report.die import beside_to_json, dies_beside, plain_sentences
+from phaze_opt.report.die import beside_to_json, plain_sentences
 from phaze_opt.report.document import all_blocks
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, equal_to_json, left_out_sentences
 from phaze_opt.report.page import render_html

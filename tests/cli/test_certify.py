@@ -11,15 +11,16 @@ from kits.drawn_worlds import analyse_drawn_worlds
 from kits.toy_proof import ToyProver
 from sample_files import space_text
 
+from phaze_opt.certify import standing
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check import check as checking
 from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.cli import certify_run
 from phaze_opt.errors import CertificateError, InputError, SolverError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.jobs import proof
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
@@ -50,7 +51,7 @@ def use(monkeypatch):
     """Puts a prover in place of the package's."""
 
     def replace_prover(prover):
-        monkeypatch.setattr(certify_run, "certify", prover)
+        monkeypatch.setattr(proof, "certify", prover)
         return prover
 
     return replace_prover
@@ -211,7 +212,7 @@ def test_ctrl_c_says_how_to_go_on(arguments, use, capsys):
 
 def test_robust_adds_worlds(arguments, use, capsys, monkeypatch, tmp_path):
     use(ToyProver())
-    monkeypatch.setattr(certify_run, "analyse_robustness", analyse_drawn_worlds)
+    monkeypatch.setattr(proof, "analyse_robustness", analyse_drawn_worlds)
     more = ["--robust", "--robust-samples", "1", "--no-tracking", "--micro-batch", "4"]
     _, out, err = run([*arguments, *more, "--json"], capsys)
     robust = json.loads(out)["robust"]
@@ -263,7 +264,7 @@ def test_ctrl_c_among_the_worlds_says_how_to_go_on(arguments, use, capsys, monke
         raise KeyboardInterrupt
 
     use(ToyProver())
-    monkeypatch.setattr(certify_run, "analyse_robustness", interrupted)
+    monkeypatch.setattr(proof, "analyse_robustness", interrupted)
     refused([*arguments, "--robust", "--no-tracking"], capsys, "--resume", code=130)
 
 
@@ -398,20 +399,19 @@ def test_the_runner_up_is_found_beyond_designs_that_tie(tmp_path):
     problem = small_problem(tmp_path)
     result = ToyProver(looseness=0.01)(problem, CertifyOptions(directory=tmp_path))
     num_tied = sum(design.rank == 1 for design in result.best)
-    whole = certify_run.find_runner_up(result, problem)
-    cut = certify_run.find_runner_up(replace(result, best=result.best[:num_tied]), problem)
+    whole = standing.find_second(result, problem)
+    cut = standing.find_second(replace(result, best=result.best[:num_tied]), problem)
     assert cut.is_certain
     assert cut.design.value == whole.design.value
     assert cut.design.rank == whole.design.rank == num_tied + 1
-    assert cut.falls_short == whole.falls_short
-    assert certify_run.find_runner_up(replace(result, best=()), problem) is None
+    assert standing.find_second(replace(result, best=()), problem) is None
 
 
 def test_a_search_for_the_runner_up_that_is_cut_short_says_so(tmp_path, monkeypatch):
-    monkeypatch.setattr(certify_run, "MAX_EVALUATIONS", 1)
+    monkeypatch.setattr(standing, "MAX_EVALUATIONS", 1)
     problem = small_problem(tmp_path)
     result = ToyProver(looseness=0.9)(problem, CertifyOptions(directory=tmp_path))
-    cut = certify_run.find_runner_up(replace(result, best=result.best[:2]), problem)
+    cut = standing.find_second(replace(result, best=result.best[:2]), problem)
     assert cut is None or not cut.is_certain
 
 

@@ -12,11 +12,11 @@ import phaze_opt as po
 from phaze_opt.cli.help import EXAMPLES
 from phaze_opt.cli.main import COMMANDS, app
 from phaze_opt.cli.options import completer
-from phaze_opt.cli.search import SearchOptions
 from phaze_opt.errors import InputError
 from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.jobs.search import SearchOptions
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_name
@@ -120,7 +120,7 @@ def test_values_are_completed(options, name, begun, some):
 
 
 def test_the_last_of_several_is_completed():
-    from phaze_opt.cli.options import ModelOptions
+    from phaze_opt.jobs.options import ModelOptions
 
     assert completer(declarations(ModelOptions)["models"])("bert-large,gpt2-x") == ["bert-large,gpt2-xl"]
 

@@ -6,10 +6,10 @@ import pytest
 from command_runs import printed, refused, run_json
 from sample_files import space_text
 
-from phaze_opt.cli import price_job
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.jobs import evaluate as price_job
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import CommonMean, build_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions

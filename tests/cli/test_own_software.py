@@ -7,11 +7,11 @@ from types import SimpleNamespace
 import pytest
 from command_runs import refused, run, run_json
 
-from phaze_opt.cli import price_job
-from phaze_opt.cli.measurements import software_of_groups, with_own_software
 from phaze_opt.errors import InputError, RefusedPlanError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.spreads import NAMED, UNSEEN, Spread, Spreads, load_spreads
+from phaze_opt.jobs import evaluate as price_job
+from phaze_opt.jobs.measurements import software_of_groups, with_own_software
 from phaze_opt.validation.dataset import read_datasets
 
 HEADER = (

@@ -7,8 +7,9 @@ import pytest
 from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.cli import output
 from phaze_opt.cli import progress as module
-from phaze_opt.cli.progress import MinuteLines, _in_words, describe_duration, progress
+from phaze_opt.cli.progress import MinuteLines, describe_duration, progress
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.certificate import progress_words
 
 
 def test_a_line_says_what_is_done_and_about_how_long_is_left():
@@ -52,7 +53,7 @@ def test_a_proof_tells_time_left_only_where_pieces_are_alike():
             now[0] += 10.0
             known = (0.0, 0.0) if stage is CertifyStage.BOUNDING else (700.0, 770.0)
             moved = CertifyProgress(stage, num_bounded, 40, num_solved, num_open, *known, now[0])
-            lines.note(*_in_words(moved, Goal.THROUGHPUT))
+            lines.note(*progress_words(moved, Goal.THROUGHPUT))
             said.append(lines.line())
         lines_of[stage] = said
     assert lines_of[CertifyStage.BOUNDING][-1] == "certify: bounding 20 of 40; 20 s so far, about 20 s of bounding left"

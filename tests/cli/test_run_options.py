@@ -8,7 +8,6 @@ import pytest
 from command_runs import run, run_json
 
 import phaze_opt as po
-from phaze_opt.cli.evaluate_request import MachineOptions
 from phaze_opt.cost.stacks import (
     can_run,
     list_stacks,
@@ -21,9 +20,10 @@ from phaze_opt.cost.stacks import (
 from phaze_opt.cost.suited_software import middle_place
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.jobs.evaluate_request import MachineOptions
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
-from phaze_opt.report.software import assumed_note
+from phaze_opt.objective.software_notes import assumed_note
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.schema import MEMORY, TRAINING
 from phaze_opt.validation.training.compiled import compile_training
@@ -187,7 +187,7 @@ def test_the_range_is_that_of_the_same_run(capsys, monkeypatch) -> None:
     job = ["evaluate", "--model", "llama-3-8b", "--arch", "h100", "--devices", "8", "--global-batch", "16"]
     job += ["--micro-batch", "1", "--tensor-parallel", "1", "--pipeline", "1", "--zero", "3", "--recompute", "always"]
     job += ["--gradient-bits", "32", "--float8", "mx"]
-    monkeypatch.setattr("phaze_opt.cli.price_job.OTHER_SOFTWARE", ("megatron-core",))
+    monkeypatch.setattr("phaze_opt.jobs.evaluate.OTHER_SOFTWARE", ("megatron-core",))
     found = run_json([*job, "--software", "torchtitan"], capsys)
     (part,) = [part for part in found["range"]["parts"] if part["name"] == "software"]
     alone = run_json([*job, "--software", "megatron-core", "--no-range"], capsys)

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from phaze_opt.certify.check.dies import could_be_built
-from phaze_opt.cli.evaluate_chip import DESIGNED, called
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.hardware.accelerator import table_of
@@ -28,6 +27,7 @@ from phaze_opt.hardware.silicon.die_edge import Limit
 from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
 from phaze_opt.hardware.silicon.silicon import constants_with, link_rate, silicon_of
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
+from phaze_opt.jobs.evaluate_chip import DESIGNED, called
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import make_scenario
 from phaze_opt.report.chip import chip_words

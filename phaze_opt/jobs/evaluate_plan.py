@@ -5,10 +5,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from phaze_opt import __version__
-from phaze_opt.cli import evaluate_request
-from phaze_opt.cli.evaluate_chip import NO_DIE, called, micro_batches
-from phaze_opt.cli.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
-from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
 from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_base
@@ -33,6 +29,10 @@ from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rate, with_link_rate
 from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.hardware.table_coverage import check_covered
+from phaze_opt.jobs import evaluate_request
+from phaze_opt.jobs.evaluate_chip import NO_DIE, called, micro_batches
+from phaze_opt.jobs.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
+from phaze_opt.jobs.priced_job import PricedJob, RankedJob
 from phaze_opt.objective.best_placement import schedule_options
 from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, idle_devices
 from phaze_opt.objective.compile import compile_steps
@@ -45,11 +45,11 @@ from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, 
 from phaze_opt.objective.scheduled_plan import FusedPlan, PlannedModel, fuse_best_plan
 from phaze_opt.objective.shape_notes import shape_notes
 from phaze_opt.objective.silicon_options import chosen_silicon
+from phaze_opt.objective.software_notes import SoftwareChoice, assumed_note, error_share, software_notes, step_kinds
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.record.suggestions import parse_word
-from phaze_opt.report.software import SoftwareChoice, assumed_note, error_share, software_notes, step_kinds
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.chain import CutPlaces

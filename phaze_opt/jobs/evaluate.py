@@ -1,14 +1,8 @@
-"""Prices what ``evaluate`` is asked for: by plans or placements, on baselines, under every doubt and assumption."""
+"""The job of ``evaluate``: by plans or placements, on baselines, under every doubt and assumption."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from phaze_opt.cli.evaluate_chip import DESIGNED, load_chip_scenario, price_chip
-from phaze_opt.cli.evaluate_plan import OF_SCHEDULES, price_plans
-from phaze_opt.cli.evaluate_request import EvaluateRequest, own_error, training_length
-from phaze_opt.cli.options import machine_names
-from phaze_opt.cli.output import working
-from phaze_opt.cli.priced_job import PricedJob, RankedJob
 from phaze_opt.cost.stacks import find_software, list_stacks
 from phaze_opt.cost.suited_software import middle_place, software_of_any_module, software_of_machine, suited_software
 from phaze_opt.errors import InputError, RefusedPlanError
@@ -17,6 +11,12 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import DEFAULT_NETWORK, load_network
 from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.jobs.evaluate_chip import DESIGNED, load_chip_scenario, price_chip
+from phaze_opt.jobs.evaluate_plan import OF_SCHEDULES, price_plans
+from phaze_opt.jobs.evaluate_request import EvaluateRequest, own_error, training_length
+from phaze_opt.jobs.options import machine_names
+from phaze_opt.jobs.priced_job import PricedJob, RankedJob
+from phaze_opt.jobs.watch import Watch
 from phaze_opt.objective.alternatives import OTHER_SOFTWARE, other_software
 from phaze_opt.objective.bill import cluster_bill, vary_prices
 from phaze_opt.objective.caveats import Note, has_transformer
@@ -49,23 +49,23 @@ KNOWN_BEFORE = (
 """Fields of an evaluation that stand before anything is priced."""
 
 
-def vary_assumptions(request: EvaluateRequest, answer: PricedJob) -> tuple[SensitivityRow, ...]:
-    """The sensitivity table of one architecture, with progress on standard error."""
+def vary_assumptions(request: EvaluateRequest, answer: PricedJob, watch: Watch) -> tuple[SensitivityRow, ...]:
+    """The sensitivity table of one architecture."""
     case = SensitivityCase(
         scenario=load_chip_scenario(request, constants=load_constants()),
         build_accelerator=lambda constants: load_architecture(request.arch, constants=constants),
         micro_batch=answer.evaluation.micro_batch,
         network_name=request.scenario.network,
     )
-    with working("varying every assumption over its range"):
+    with watch.working("varying every assumption over its range"):
         return tuple(analyse_sensitivity(case))
 
 
-def find_range(request: EvaluateRequest, answer: PricedJob) -> HeadlineRange | None:
+def find_range(request: EvaluateRequest, answer: PricedJob, watch: Watch) -> HeadlineRange | None:
     """The range of the answer's throughput; None of several models on a machine that exists."""
     if request.is_placed or request.device is None:
         known = load_constants()
-        with working("pricing the design under each doubt"):
+        with watch.working("pricing the design under each doubt"):
             return range_of_design(
                 Objective(load_chip_scenario(request, constants=known), constants=known),
                 lambda constants: load_architecture(request.arch, constants=constants),
@@ -99,7 +99,7 @@ def _range_of_plan(answer: PricedJob, plans: RankedJob, request: EvaluateRequest
     )
 
 
-def price_job(request: EvaluateRequest) -> PricedJob:
+def price_job(request: EvaluateRequest, watch: Watch) -> PricedJob:
     """The answer to a request, with what it hangs on where that is asked for.
 
     Raises:
@@ -124,8 +124,8 @@ def price_job(request: EvaluateRequest) -> PricedJob:
         answer,
         bill=bill,
         price_rows=rows,
-        sensitivity=vary_assumptions(request, answer) if request.with_sensitivity else (),
-        headline=find_range(request, answer) if request.has_range and has_one_step else None,
+        sensitivity=vary_assumptions(request, answer, watch) if request.with_sensitivity else (),
+        headline=find_range(request, answer, watch) if request.has_range and has_one_step else None,
     )
 
 
@@ -385,7 +385,7 @@ def _combined(members: Sequence[PricedJob], request: EvaluateRequest) -> PricedJ
     )
 
 
-def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) -> tuple[PricedJob, ...]:
+def price_baselines(request: EvaluateRequest, answer: PricedJob, watch: Watch, *, names: str) -> tuple[PricedJob, ...]:
     """The job of an answer on other machines, in the order named.
 
     A machine that exists makes of it what `evaluate` says of that machine alone; number format, batch and degrees are
@@ -403,7 +403,7 @@ def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) 
     for word in words:
         try:
             priced.append(
-                price_beside(replace(plain, arch=word), answer.setting.software, is_design=not request.device)
+                price_beside(replace(plain, arch=word), answer.setting.software, watch, is_design=not request.device)
             )
         except InputError as error:
             message = f"{word}: {error}"
@@ -411,32 +411,33 @@ def price_baselines(request: EvaluateRequest, answer: PricedJob, *, names: str) 
     return tuple(_with_name(each, number, of=len(priced)) for number, each in enumerate(priced, 1))
 
 
-def price_beside(request: EvaluateRequest, software: str, *, is_design: bool) -> PricedJob:
+def price_beside(request: EvaluateRequest, software: str, watch: Watch, *, is_design: bool) -> PricedJob:
     """A job on the machine of a request, as it stands beside an answer.
 
     Args:
         request: names the machine; its software, schedules, silicon and budgets are those of the answer.
         software: that the answer was priced under.
+        watch: hears of what is priced.
         is_design: whether the answer is of a design.
 
     Raises:
         InputError: the job cannot be priced on the machine.
     """
     if request.is_placed or (is_design and request.device is None):
-        own = price_job(request)
+        own = price_job(request, watch)
         return replace(own, same_software=own)
     known = declarations(ScenarioOptions)
     names = ("software", "attention", *OF_BUDGETS, *(OF_SCHEDULES if request.device is not None else ()))
     scenario = replace(request.scenario, **{name: known[name].default for name in names})
     # What software of another name can do is not asked of the machine's own.
-    own = price_job(replace(request, scenario=scenario, is_one_of_several=True))
+    own = price_job(replace(request, scenario=scenario, is_one_of_several=True), watch)
     if own.setting.software == software:
         return replace(own, same_software=own)
     named = request.scenario.software
     is_known = bool(named and find_software(named, load_fitted(request.machine.constants)))
     scenario = replace(scenario, software=software, attention=request.scenario.attention)
     try:
-        same = price_job(replace(request, scenario=scenario, is_one_of_several=not is_known))
+        same = price_job(replace(request, scenario=scenario, is_one_of_several=not is_known), watch)
     except InputError:
         return own
     return replace(own, same_software=same)

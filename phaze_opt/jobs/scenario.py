@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from phaze_opt.cli.output import end_infeasible, print_json
-from phaze_opt.errors import InputError
+from phaze_opt.errors import InputError, NothingLeftError
 from phaze_opt.record.input_files import check_directory
 from phaze_opt.record.suggestions import parse_word
 
 if TYPE_CHECKING:
-    from phaze_opt.cli.options import ModelOptions
     from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.hardware.constants import Constants
     from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.jobs.options import ModelOptions
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
     from phaze_opt.space.search_space import SearchSpace
@@ -82,39 +81,22 @@ def load_scenario(
     )
 
 
-def load_space(options: SpaceOptions, scenario: Scenario, *, is_json: bool, nothing: Mapping[str, Any]) -> SearchSpace:
-    """The space within the scenario's area budget; exit code 3 if no architecture is.
+def load_space(options: SpaceOptions, scenario: Scenario) -> SearchSpace:
+    """The space that the options describe, within the scenario's area budget.
 
-    Args:
-        options: of the space.
-        scenario: holds the budget.
-        is_json: whether a line of JSON is expected on standard output.
-        nothing: what it holds then, but for the reason.
+    Raises:
+        NothingLeftError: no design is within it.
     """
-    space = whole_space(options, scenario)
-    try:
-        return within_budget(space, scenario)
-    except InputError as error:  # the option's parser lets positive numbers through only: nothing is left
-        if is_json:
-            print_json({**nothing, "reason": str(error)})
-        end_infeasible(str(error))
-
-
-def whole_space(options: SpaceOptions, scenario: Scenario) -> SearchSpace:
-    """The space that the options describe, its area budget aside."""
     from phaze_opt.objective.scenario import PlanSpace, build_space
 
     plans = PlanSpace.PHAZE if scenario.plans is None else PlanSpace.FULL
-    return build_space(options, plans, silicon=scenario.silicon)
-
-
-def within_budget(space: SearchSpace, scenario: Scenario) -> SearchSpace:
-    """What of a space lies within the scenario's area budget.
-
-    Raises:
-        InputError: nothing does.
-    """
-    return space if scenario.max_area_mm2 is None else space.restrict(max_area_mm2=scenario.max_area_mm2)
+    space = build_space(options, plans, silicon=scenario.silicon)
+    if scenario.max_area_mm2 is None:
+        return space
+    try:
+        return space.restrict(max_area_mm2=scenario.max_area_mm2)
+    except InputError as error:  # the option's parser lets positive numbers through only: nothing is left
+        raise NothingLeftError(str(error), key="max_area_mm2") from error
 
 
 def check_machines(names: Sequence[str], scenario: Scenario, constants: Constants) -> None:

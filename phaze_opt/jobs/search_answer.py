@@ -1,4 +1,4 @@
-"""What ``phaze-opt search`` answers: its result, and what it is held against and explained by."""
+"""The answer of a search: its result, and what it is held against and explained by."""
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from phaze_opt.cli.job_beside import JobBeside
-from phaze_opt.cli.output import say, working
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.jobs.machines_beside import ChipBeside, JobBeside, bills_in
+from phaze_opt.jobs.watch import Watch
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
@@ -27,7 +27,6 @@ from phaze_opt.objective.least_within import (
 )
 from phaze_opt.objective.reference_machines import evaluate_experts
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.report.die import ChipBeside, bills_in
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.heterogeneous import heterogeneous_of_search
 from phaze_opt.search.result import OwnBest, SearchResult
@@ -126,19 +125,20 @@ def find_answer(
     has_own: bool,
     job: JobBeside,
     baselines: tuple[str, ...],
+    watch: Watch,
 ) -> SearchAnswer:
     """Everything that is printed and recorded of a search."""
     later_s: dict[str, float] = {}
     is_found = result.best is not None
     with _timed(later_s, "a design for each stage", is_asked=is_heterogeneous and is_found):
-        pipeline = _find_pipeline(result, scenario) if is_heterogeneous and is_found else None
+        pipeline = _find_pipeline(result, scenario, watch) if is_heterogeneous and is_found else None
     with _timed(later_s, "the range", is_asked=has_range and is_found):
-        ranges = _find_ranges(result, config, scenario, constants) if has_range and is_found else {}
+        ranges = _find_ranges(result, config, scenario, constants, watch) if has_range and is_found else {}
         headline = ranges.get(result.best_number)
     assert job.request.costs is not None
     prices = job.request.costs.prices
-    with working("pricing the machines beside it"):
-        beside, num_held = job.beside(result.best, baselines)
+    with watch.working("pricing the machines beside it"):
+        beside, num_held = job.beside(result.best, baselines, watch)
     answer = SearchAnswer(
         result=result,
         config=config,
@@ -156,8 +156,8 @@ def find_answer(
         ranges=ranges,
         least=_find_least(result, config, scenario, constants, prices),
     )
-    own = _find_own(answer) if has_own and not result.is_interrupted else ()
-    return replace(answer, optimum=_find_optimum(answer, constants, work_dir), own=own)
+    own = _find_own(answer, watch) if has_own and not result.is_interrupted else ()
+    return replace(answer, optimum=_find_optimum(answer, constants, work_dir, watch), own=own)
 
 
 def _find_notes(result: SearchResult, scenario: Scenario, constants: Constants, space: SearchSpace) -> tuple[Note, ...]:
@@ -186,7 +186,7 @@ def _timed(later_s: dict[str, float], name: str, *, is_asked: bool) -> Iterator[
         later_s[name] = time.perf_counter() - started
 
 
-def _find_own(answer: SearchAnswer) -> tuple[OwnBest, ...]:
+def _find_own(answer: SearchAnswer, watch: Watch) -> tuple[OwnBest, ...]:
     """The best chip of each model of a common design: by the same search for it alone, or met on the way.
 
     Nothing of one model, of several objectives, or where no design is feasible; after Ctrl-C those that are finished.
@@ -197,7 +197,7 @@ def _find_own(answer: SearchAnswer) -> tuple[OwnBest, ...]:
     found: list[OwnBest] = []
     for index, (model, common) in enumerate(zip(answer.scenario.models, result.best.members, strict=True)):
         config = replace(answer.config, name=f"{answer.config.name}, {model.name} alone")
-        with working(f"searching the best chip of {model.name} alone"):
+        with watch.working(f"searching the best chip of {model.name} alone"):
             alone = run_search(config, scenario=replace(answer.scenario, models=(model,)), space=answer.space)
         if alone.is_interrupted:
             return tuple(found)
@@ -212,7 +212,7 @@ def _find_own(answer: SearchAnswer) -> tuple[OwnBest, ...]:
     return tuple(found)
 
 
-def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) -> Truth | None:
+def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path, watch: Watch) -> Truth | None:
     """The best value of the space, if a study or a certificate in the working directory has it.
 
     A search may do better than a certificate's incumbent within the certificate's gap: then its value is the best, and
@@ -239,18 +239,18 @@ def _find_optimum(answer: SearchAnswer, constants: Constants, work_dir: Path) ->
         found = found or Objective(scenario, constants=constants).evaluate(truth.point)
         fault = contradiction(truth, goal, found)
     if fault:
-        say(f"{fault}: that optimum is wrong and counts for nothing", style="yellow")
+        watch.say(f"{fault}: that optimum is wrong and counts for nothing", is_warning=True)
         return None
     return truth if truth.front or best.values[0] <= truth.value else truth.raised_to(best.values[0], best.point)
 
 
 def _find_ranges(
-    result: SearchResult, config: SearchConfig, scenario: Scenario, constants: Constants
+    result: SearchResult, config: SearchConfig, scenario: Scenario, constants: Constants, watch: Watch
 ) -> Mapping[int, HeadlineRange]:
     """The range of the best design's throughput, by its trial; of a front that of its knee too."""
     assert result.best is not None
     objective, best = Objective(scenario, constants=constants), result.best_number
-    with working("pricing the design under each doubt"):
+    with watch.working("pricing the design under each doubt"):
         front = _front_of(result, config)
         found = dict(ranges_of(front, PARETO_AXES, objective)) if front else {}
         if best not in found:
@@ -273,7 +273,7 @@ def _front_of(result: SearchResult, config: SearchConfig) -> tuple[FrontMember, 
     )
 
 
-def _find_pipeline(result: SearchResult, scenario: Scenario) -> HeterogeneousEvaluation | None:
+def _find_pipeline(result: SearchResult, scenario: Scenario, watch: Watch) -> HeterogeneousEvaluation | None:
     """The best pipeline of one design per stage among the designs of a search; None if none fits."""
-    with working("planning one design per stage"):
+    with watch.working("planning one design per stage"):
         return heterogeneous_of_search(result, Objective(scenario))

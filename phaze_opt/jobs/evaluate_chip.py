@@ -3,10 +3,6 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from phaze_opt.cli.evaluate_request import EvaluateRequest, MachineOptions, choose_software
-from phaze_opt.cli.options import parse_integers, read_integer
-from phaze_opt.cli.priced_job import PricedJob
-from phaze_opt.cli.scenario import load_scenario
 from phaze_opt.errors import InputError
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
@@ -16,6 +12,10 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.jobs.evaluate_request import EvaluateRequest, MachineOptions, choose_software
+from phaze_opt.jobs.option_values import parse_integers, read_integer
+from phaze_opt.jobs.priced_job import PricedJob
+from phaze_opt.jobs.scenario import load_scenario
 from phaze_opt.objective.bill import parts_of_design
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective

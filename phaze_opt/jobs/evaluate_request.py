@@ -8,14 +8,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError
-from phaze_opt.objective.scenario_options import PLAN, Kind, ScenarioOptions, declared, of_run
+from phaze_opt.jobs.options import RANGE_HELP, RECORDS, ModelOptions
+from phaze_opt.objective.scenario_options import (
+    EXAMPLE,
+    MACHINES,
+    PLAN,
+    PLANNED_MICRO_BATCHES,
+    WORKLOAD,
+    Kind,
+    ScenarioOptions,
+    declared,
+    of_run,
+    same,
+)
 
 if TYPE_CHECKING:
     from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.hardware.device import Device
     from phaze_opt.hardware.fitted import FittedConstants, FittedGroup
     from phaze_opt.objective.bill import CostTerms
-    from phaze_opt.report.software import SoftwareChoice
+    from phaze_opt.objective.software_notes import SoftwareChoice
     from phaze_opt.workload.software import TrainingStack
     from phaze_opt.workload.workload import Workload
 
@@ -62,6 +74,57 @@ class MachineOptions:
             message = f"is of 8-bit matmuls, and --dtype is {self.dtype}; give --dtype fp8, or leave one of them out"
             raise InputError(message, source="--float8")
         return self.dtype or (DEFAULT_DTYPE if self.float8 is None else NARROW_DTYPE)
+
+
+DEFAULT_TOP = 10
+NETWORK_OF_THE_MACHINE = {
+    "network": {
+        "default": None,
+        "help": "A network preset or a TOML file (see `phaze-opt network`).",
+        "shown": "two-level; of a real machine, its own",
+    }
+}
+"""A real machine comes with a network."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChipOptions:
+    """One accelerator and what it trains."""
+
+    model: str = same(ModelOptions, "model", is_required=True)
+    allow_unknown: bool = same(ModelOptions, "allow_unknown")
+    arch: str = declared(
+        "",
+        f"A preset, a TOML or JSON file of a design or of a machine of your own, or inline in quotes: '{EXAMPLE}'.",
+        Kind.TEXT,
+        panel=WORKLOAD,
+        is_required=True,
+        values=MACHINES,
+    )
+    micro_batch: str | None = declared(
+        None,
+        "Samples a micro-batch.",
+        Kind.TEXT,
+        panel=PLAN,
+        shown=f"what divides a replica's samples, up to {PLANNED_MICRO_BATCHES[-1]}; of Phaze's placements, 8",
+        alias="mbs",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownOptions:
+    """What stands beside the answer; nothing here changes a number of it."""
+
+    baseline: str = declared(
+        "",
+        "Price the same job on these too, machines that exist under their own software: presets or files, "
+        "comma-separated.",
+        Kind.TEXT,
+        panel=RECORDS,
+        values=MACHINES,
+    )
+    has_range: bool = declared(True, RANGE_HELP, Kind.SWITCH, flag="--range", panel=RECORDS)
+    top: int = declared(DEFAULT_TOP, "Plans to show.", Kind.COUNT, high=1000, panel=RECORDS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +257,7 @@ def choose_software(
     from phaze_opt.cost.stacks import usual_software
     from phaze_opt.cost.suited_software import software_of_any_module
     from phaze_opt.objective.scenario import named_stack
-    from phaze_opt.report.software import SoftwareChoice
+    from phaze_opt.objective.software_notes import SoftwareChoice
 
     name, is_measured = usual_software(device)
     choice = SoftwareChoice.MEASURED if is_measured else SoftwareChoice.RULE
@@ -224,7 +287,7 @@ def own_fit(constants: Path | None, software: str, *, has_experts: bool = False)
 
     Rows of models like the one priced, with experts or without, are meant; it says so where the file has others alone.
     """
-    from phaze_opt.report.software import own_fit_note
+    from phaze_opt.objective.software_notes import own_fit_note
 
     like, other = (
         own_fit_note(software, _groups_of(constants, software, each)) for each in (has_experts, not has_experts)
@@ -235,9 +298,9 @@ def own_fit(constants: Path | None, software: str, *, has_experts: bool = False)
 
 def unused_fit(constants: Path | None, software: str) -> str:
     """Of which other software a user's file holds constants that the user fitted; empty if of this one, or of none."""
-    from phaze_opt.cli.measurements import software_of_groups
     from phaze_opt.hardware.fitted import read_fitted_file
-    from phaze_opt.report.software import fitted_by_user
+    from phaze_opt.jobs.measurements import software_of_groups
+    from phaze_opt.objective.software_notes import fitted_by_user
 
     groups = {} if constants is None else read_fitted_file(constants).groups
     others = software_of_groups(name for name, group in groups.items() if fitted_by_user(group))
@@ -255,7 +318,7 @@ def own_error(constants: Path | None, software: str, *, has_experts: bool) -> fl
         software: its name.
         has_experts: whether the rows must be of models with experts; else they must be of models without.
     """
-    from phaze_opt.report.software import own_fit_error
+    from phaze_opt.objective.software_notes import own_fit_error
 
     return own_fit_error(_groups_of(constants, software, has_experts))
 

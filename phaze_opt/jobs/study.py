@@ -1,0 +1,128 @@
+"""The job of ``study run``: every strategy on every workload in every setting, judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from phaze_opt.errors import InputError
+
+if TYPE_CHECKING:
+    from phaze_opt.jobs.watch import Show, Watch
+    from phaze_opt.search.events import Observer
+    from phaze_opt.study.config import StudyConfig
+    from phaze_opt.study.events import StudyEvent, StudyProgress
+    from phaze_opt.study.result import StudyResult
+    from phaze_opt.study.scores import StudySummary
+
+STORAGE_VARIABLE = "PHAZE_OPT_STORAGE"
+STUDIES_HELP = "Where studies and the local store are kept."
+OF_STUDIES: dict[str, Any] = {
+    "work_dir": {"help": STUDIES_HELP},
+    "experiment": {"default": "", "help": "Name of the MLflow experiment; the study's unless given."},
+    "tracking": {"help": "Record the study."},
+}
+"""What differs of the options of records."""
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRequest:
+    """A study and how it runs.
+
+    Attributes:
+        file: of the study (TOML).
+        work_dir: where it is kept.
+        published: whose published form all settings have; None for none.
+        plugin_files: code of the user's own that the file names.
+        jobs: processes.
+        is_resumed: go on with what the working directory holds of it, or start it.
+        restart: strategies whose searches all run again.
+        storage: a database that other machines share; empty for none.
+        dask: a Dask cluster; empty for none.
+        is_worker: search only; tracking and report are another machine's.
+    """
+
+    file: Path
+    work_dir: Path
+    published: str | None = None
+    plugin_files: tuple[str, ...] = ()
+    jobs: int = 1
+    is_resumed: bool = False
+    restart: tuple[str, ...] = ()
+    storage: str = ""
+    dask: str = ""
+    is_worker: bool = False
+
+
+def read_config(request: StudyRequest) -> StudyConfig:
+    """The study of a file, in the published form where that is asked for.
+
+    Raises:
+        InputError: the file breaks a rule, or names a strategy or pruner that this process alone knows.
+    """
+    from phaze_opt.plugins import PluginGroup, is_of_this_process
+    from phaze_opt.study.files.study_file import read_study
+
+    config, published = read_study(request.file, request.plugin_files), request.published
+    for each in config.contenders:
+        for group, name in ((PluginGroup.STRATEGIES, each.strategy), (PluginGroup.PRUNERS, each.pruner)):
+            if is_of_this_process(group, name):
+                message = (
+                    f"'{name}' is registered in this process alone, and studies search in others; name it as "
+                    "file.py:Class"
+                )
+                raise InputError(message, source=str(request.file))
+    if published is None:
+        return config
+    return replace(config, settings=tuple(replace(each, published_form=published) for each in config.settings))
+
+
+def run_study_file(
+    request: StudyRequest,
+    config: StudyConfig,
+    observers: Sequence[Observer[StudyEvent]],
+    watch: Watch,
+    describe: Callable[[StudyResult, StudySummary], Sequence[str]],
+) -> StudyResult:
+    """Run what is not finished of a study; Ctrl-C keeps what is.
+
+    Args:
+        request: how it runs.
+        config: of `read_config`.
+        observers: record it.
+        watch: hears how far it is.
+        describe: its findings as sentences, for the record.
+
+    Raises:
+        InputError: an option breaks a rule.
+    """
+    from phaze_opt.study.execution.engine import shared_engine
+    from phaze_opt.study.run import run_study
+
+    engine = shared_engine(storage=request.storage, dask=request.dask)
+    with watch.progress(f"study {config.name}") as show:
+        return run_study(
+            config,
+            work_dir=request.work_dir,
+            jobs=request.jobs,
+            is_resumed=request.is_resumed,
+            restart=request.restart,
+            observers=observers,
+            on_progress=lambda moved: _tell(moved, show),
+            engine=engine,
+            is_worker=request.is_worker,
+            describe=describe,
+        )
+
+
+def _tell(moved: StudyProgress, show: Show) -> None:
+    """Trials, and a bar for every other stage."""
+    from phaze_opt.study.events import StudyStage
+
+    is_searching = moved.stage is StudyStage.SEARCHES
+    what = f"{moved.num_finished} of {moved.num_cells} searches finished"
+    show("trials", moved.num_trials, moved.max_trials if is_searching else moved.num_trials, what)
+    if not is_searching:
+        show(moved.stage.value, moved.num_done, moved.num_items, moved.what)
