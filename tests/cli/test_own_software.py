@@ -175,7 +175,7 @@ def test_constants_of_experts_have_the_name_of_their_software():
 
 def test_of_software_without_rows_the_range_is_that_of_sources_kept_out(capsys, monkeypatch):
     spreads = Spreads({UNSEEN: Spread(0.8, 1.25, 1.1, 200, 14, "source")})
-    for module in ("cli.evaluate_plan", "report.software"):
+    for module in ("jobs.evaluate_plan", "objective.software_notes"):
         monkeypatch.setattr(f"phaze_opt.{module}.load_spreads", lambda: spreads)
     ranged = [each for each in JOB if each != "--no-range"]
     found = run_json([*ranged, *DEGREES, "--software", "nanotron"], capsys)
