@@ -21,7 +21,7 @@ from phaze_opt.search.run import load_strategy
 
 ROOT = Path(phaze_opt.__file__).parent
 NAMERS = {
-    "given_plugin": {"cli/search.py", "cli/options.py", "search/run.py"},
+    "given_plugin": {"jobs/search.py", "jobs/options.py", "search/run.py"},
     "named_again": {"study/files/study_file.py"},
     "GivenPlugin": {"plugins.py"},
 }

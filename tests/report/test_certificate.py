@@ -13,6 +13,7 @@ from pyarrow import parquet
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.result import CertifyProgress, CertifyStage, Flatness, FrontDesign
+from phaze_opt.certify.standing import Ties, count_ties
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
@@ -74,7 +75,7 @@ def test_the_claim_in_a_sentence(result, snapshot):
         "per kW": per_tdp(with_claim(result, value=0.0418, value_upper=0.0436, gap=0.043)),
     }
     assert {name: words.claim_sentence(one) for name, one in claims.items()} == snapshot
-    assert words.count_ties(none) == words.Ties(0, 0)
+    assert count_ties(none) == Ties(0, 0)
 
 
 def test_infeasible_points_are_counted_by_their_reasons(result, tmp_path, snapshot):
@@ -85,12 +86,12 @@ def test_infeasible_points_are_counted_by_their_reasons(result, tmp_path, snapsh
 
 
 def test_ties_in_a_sentence(snapshot):
-    assert [words.ties_sentence(words.Ties(*counts)) for counts in ((1, 1), (2, 2), (2, 5))] == snapshot
+    assert [words.ties_sentence(Ties(*counts)) for counts in ((1, 1), (2, 2), (2, 5))] == snapshot
 
 
 def test_ties_are_counted_over_the_whole_space(result):
     """Buffers do not matter to the tiny model here: every value comes twice."""
-    assert words.count_ties(result) == words.Ties(2, 2)
+    assert count_ties(result) == Ties(2, 2)
     assert result.best[0].value == result.best[1].value
 
 
@@ -98,7 +99,7 @@ def test_bounds_may_allow_more_ties(tmp_path):
     loose = ToyProver(looseness=0.5)(problem_of("tiny"), CertifyOptions(directory=tmp_path, tolerance=0.6))
     values = sorted((design.value for design in loose.best), reverse=True)
     allowed = sum(value * 1.5 >= values[0] for value in values)
-    assert words.count_ties(loose) == words.Ties(2, allowed)
+    assert count_ties(loose) == Ties(2, allowed)
     assert allowed > 2
 
 
@@ -106,12 +107,12 @@ def test_ties_per_tdp_divide_by_the_power_of_all_devices(tmp_path):
     problem = problem_of("tiny", goal=Goal.THROUGHPUT_PER_TDP)
     result = ToyProver()(problem, CertifyOptions(directory=tmp_path))
     assert result.best[0].value != result.best[1].value  # the larger buffer draws more power
-    assert words.count_ties(result) == words.Ties(1, 1)
+    assert count_ties(result) == Ties(1, 1)
 
 
 def test_a_missing_table_is_an_error(result, tmp_path):
     with pytest.raises(InputError, match=POINTS_FILE):
-        words.count_ties(replace(result, directory=tmp_path))
+        count_ties(replace(result, directory=tmp_path))
 
 
 def test_tables(result, snapshot):
@@ -170,9 +171,9 @@ def test_what_survives_other_assumptions_stands_in_the_answer_of_the_page(result
     monkeypatch.setattr(certificate_page, "minimax_sentences", lambda _: ("It forgoes at most 3 %.",))
     monkeypatch.setattr(certificate_page, "robust_contents", lambda _: [])
     first = ShortAnswer(("Build this.",), (words.best_table(result),))
-    page = build_document(result, ties=words.Ties(1, 1), runner_up=None, robust=object(), first=first)
+    page = build_document(result, ties=Ties(1, 1), runner_up=None, robust=object(), first=first)
     assert page.lead == ("Build this.", "It forgoes at most 3 %.")
-    plain = build_document(result, ties=words.Ties(1, 1), runner_up=None, first=first)
+    plain = build_document(result, ties=Ties(1, 1), runner_up=None, first=first)
     assert plain.lead == ("Build this.",)
 
 
@@ -214,19 +215,19 @@ def test_of_several_models_the_one_that_loses_most_is_compared(tmp_path):
         for old, new in zip(first.members, second.members, strict=True)
     }
     assert runner_up.model == max(ratios, key=ratios.get)
-    document = build_document(result, ties=words.count_ties(result), runner_up=runner_up)
+    document = build_document(result, ties=count_ties(result), runner_up=runner_up)
     (breakdown,) = (block for block in document.sections[0].blocks if getattr(block, "name", "") == "breakdown")
     assert f"runner-up, {runner_up.model}" in breakdown.figure.data[0].y
 
 
 def test_the_page_says_all_of_it(result, tmp_path):
     runner_up = explain_runner_up(result.best, goal=Goal.THROUGHPUT)
-    document = build_document(result, ties=words.Ties(2, 2), runner_up=runner_up)
+    document = build_document(result, ties=Ties(2, 2), runner_up=runner_up)
     text = write_page(tmp_path / "a" / "page.html", document).read_text()
     for part in ("Best 10 designs", "How flat the top is", "The proof over time", "plot-gap", "plot-breakdown"):
         assert part in text
     nothing = replace(with_claim(result, is_feasible=False), best=(), flatness=(), history=())
-    text = render_html(build_document(nothing, ties=words.Ties(0, 0), runner_up=None))
+    text = render_html(build_document(nothing, ties=Ties(0, 0), runner_up=None))
     assert words.claim_sentence(nothing) in text
     assert "plot-gap" not in text
 

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from kits.recorded_store import AT_THE_END, rows
 
+from phaze_opt.certify import events
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.errors import PluginError, TrackingError
@@ -14,13 +15,13 @@ from phaze_opt.track.mlflow import MLflowTracker
 from phaze_opt.track.null import NullTracker
 
 CONFIG = {"goal": "throughput", "tolerance": 0.001, "problem_digest": "d" * 64, "scenario": {"global_batch": 64}}
-STARTED = protocol.ProofStarted("certify-0123456789abcdef", "certify tiny on 16", CONFIG)
+STARTED = events.ProofStarted("certify-0123456789abcdef", "certify tiny on 16", CONFIG)
 CLAIM = Claim(True, 3, tiny_space().point(3), 100.0, 100.05, 100.0, 0.0005, 0.001, True, 920, 12)
-FINISHED = protocol.ProofFinished(CLAIM, None, 2.5, {"ilp_solves": 7.0}, {"statement": "Proved.", "file": "somewhere"})
+FINISHED = events.ProofFinished(CLAIM, None, 2.5, {"ilp_solves": 7.0}, {"statement": "Proved.", "file": "somewhere"})
 
 
-def moved(solved: int, value: float, upper: float) -> protocol.ProofMoved:
-    return protocol.ProofMoved(CertifyProgress(CertifyStage.CLOSING, 920, 920, solved, 5, value, upper, 0.1 * solved))
+def moved(solved: int, value: float, upper: float) -> events.ProofMoved:
+    return events.ProofMoved(CertifyProgress(CertifyStage.CLOSING, 920, 920, solved, 5, value, upper, 0.1 * solved))
 
 
 MOVES = (moved(0, 0.0, 150.0), moved(1, 90.0, 150.0), moved(2, 90.0, 150.0), moved(3, 100.0, 100.05))
@@ -78,9 +79,9 @@ def test_moves_in_quick_succession_are_one(work_dir: Path, monkeypatch: pytest.M
 
 
 def test_a_resumed_proof_goes_on_in_its_run(work_dir: Path) -> None:
-    record(work_dir, STARTED, *MOVES[:2], protocol.ProofFinished(None, None, 1.0))
+    record(work_dir, STARTED, *MOVES[:2], events.ProofFinished(None, None, 1.0))
     assert rows(work_dir, "select status from runs") == [("KILLED",)]
-    again = protocol.ProofStarted(STARTED.proof_id, STARTED.name, {**CONFIG, "tolerance": 0.01}, is_resumed=True)
+    again = events.ProofStarted(STARTED.proof_id, STARTED.name, {**CONFIG, "tolerance": 0.01}, is_resumed=True)
     record(work_dir, again, *MOVES[2:], FINISHED)
     assert rows(work_dir, "select status from runs") == [("FINISHED",)]
     assert [step for step, _ in curve(work_dir, "upper_bound")] == [0, 1, 2, 3, 4]
