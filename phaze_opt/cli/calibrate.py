@@ -81,9 +81,9 @@ def calibrate(
     if own is not None:
         datasets = measurements.as_own_software(datasets, own)
     else:
-        from phaze_opt.hardware.fitted import load_fitted
+        from phaze_opt.validation.packs import known_constants
 
-        datasets = measurements.with_own_software(datasets, load_fitted(constants), is_calibrated=True)
+        datasets = measurements.with_own_software(datasets, known_constants(constants), is_calibrated=True)
     found = _run(families, datasets, constants, has_held_out=held_out)
     _write(found, output, constants)
     if json:
@@ -97,16 +97,20 @@ def calibrate(
 def _run(
     families: tuple[Family, ...], datasets: tuple[Dataset, ...], constants: Path | None, *, has_held_out: bool
 ) -> Calibration:
-    from phaze_opt.hardware.fitted import load_fitted
     from phaze_opt.report.software import CALIBRATED
     from phaze_opt.validation.calibrate import calibrate as fit
+    from phaze_opt.validation.packs import known_constants
+    from phaze_opt.validation.schema import NOT_PREDICTED
 
-    start = load_fitted(constants)
+    start = known_constants(constants)
     with working("fitting") as tell:
         choices = {"has_held_out": has_held_out, "is_start_known": True}
         found = fit(families, datasets, start, source=CALIBRATED, **choices, on_progress=tell)
     if not found.families:
-        reason = "no family of models with constants predicts these data sets; see --dataset and --only"
+        unpredicted = (NOT_PREDICTED[name] for data in datasets for name in data.likes if name in NOT_PREDICTED)
+        reason = next(
+            unpredicted, "no family of models with constants predicts these data sets; see --dataset and --only"
+        )
         message = f"nothing to fit: {'; '.join(found.unfitted) or reason}"
         raise InputError(message, source="--data")
     for sentence in found.unfitted:
@@ -116,11 +120,10 @@ def _run(
 
 def _write(found: Calibration, path: Path, constants: Path | None) -> None:
     """What was fitted, and all other groups as they were: the file stands alone."""
-    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
     from phaze_opt.validation.fitted_writing import merged, write_fitted_file
+    from phaze_opt.validation.packs import known_file
 
-    known = read_own_file() if constants is None else read_fitted_file(constants)
-    write_fitted_file(path, merged(known, found.groups, sets=found.sets))
+    write_fitted_file(path, merged(known_file(constants), found.groups, sets=found.sets))
 
 
 def _to_json(found: Calibration, path: Path) -> dict[str, Any]:

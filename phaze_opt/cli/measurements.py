@@ -241,9 +241,12 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, *, is_c
     """
     from phaze_opt.cost.stacks import software_measured_on
     from phaze_opt.hardware.device_catalogue import is_shipped, told_name
+    from phaze_opt.validation.registry import load_families
 
     found: dict[str, str] = {}
-    own = ((data.schema.kind, row) for data in datasets if data.likes != (data.name,) for row in data.rows)
+    predicted = {name for family in load_families() for name in family.datasets}
+    rows = ((data.schema.kind, row) for data in datasets if data.likes != (data.name,) for row in data.rows)
+    own = ((kind, row) for kind, row in rows if row.dataset in predicted)
     alike = {(kind, row.dataset, row.text("hardware", "")): row for kind, row in own}
     for (kind, *_), row in alike.items():
         device = row.find_device()
