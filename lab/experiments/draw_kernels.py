@@ -1,10 +1,10 @@
 """Draw the package's sample of public kernel timings: by hash within every table, machine, type and library.
 
-    python experiments/validation/draw_kernels.py FOLDER
+    python lab/experiments/draw_kernels.py FOLDER
 
-FOLDER holds the tables named in phaze_opt/validation/data/README.md in the columns that `phaze-opt validate` reads.
-Writes op_modern.csv, attn_modern.csv and moe_modern.csv into the package's data. A row keeps what its prediction reads;
-what its note says of library and quantisation stands in columns.
+FOLDER holds the tables named in lab/phaze_opt_lab/data/README.md in the columns that `phaze-opt validate` reads.
+Writes op_modern.csv, attn_modern.csv and moe_modern.csv into the laboratory's data. A row keeps what its prediction
+reads; what its note says of library and quantisation stands in columns.
 """
 
 import csv
@@ -12,7 +12,7 @@ import hashlib
 import sys
 from pathlib import Path
 
-import phaze_opt.validation
+import phaze_opt_lab
 from phaze_opt.errors import InputError
 from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.validation.measured_row import Row
@@ -81,7 +81,7 @@ def main(arguments: list[str]) -> None:
     if len(arguments) != 1:
         message = "give the folder of the tables"
         raise InputError(message)
-    target = Path(phaze_opt.validation.__file__).parent / "data"
+    target = Path(phaze_opt_lab.__file__).parent / "data"
     for name, rows in draw(Path(arguments[0])).items():
         with (target / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
             writer = csv.DictWriter(stream, COLUMNS[name].split(), extrasaction="ignore", lineterminator="\n")
