@@ -15,13 +15,14 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui check test tests rules durations endurance test-slow test-deep test-newest test-lowest ui-test test-all test-reference lint style format imports types bench record clean
+.PHONY: help demo ui check test test-lab tests rules durations endurance test-slow test-deep test-newest test-lowest ui-test test-all test-reference lint style format imports types bench record clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
 	@echo "make ui              open the demo's runs in MLflow"
 	@echo "make check           for every change: ruff and the tests that take no time, in a minute and a half"
 	@echo "make test            every check: ruff, mypy, import-linter, pytest, in JOBS=2 processes"
+	@echo "make test-lab        installs the laboratory of lab/ beside the package, and runs its tests"
 	@echo "make test-slow       the checks that take minutes"
 	@echo "make endurance       2,000 damaged files a reader, 1,000 torn journals, 30 kills a command: hours"
 	@echo "make test-deep       property tests on newly drawn examples, ROUNDS=10 times over"
@@ -65,6 +66,10 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 	$(INSTALL) -c constraints.txt -e ".[dev]"
 	@touch $@
 
+$(VENV)/.installed-lab: lab/pyproject.toml $(VENV)/.installed-dev
+	$(INSTALL) --no-deps -e lab
+	@touch $@
+
 $(VENV)/.installed-ui: $(VENV)/.installed-dev
 	$(INSTALL) -c constraints.txt -e ".[dev,ui-test]"
 	@touch $@
@@ -99,7 +104,7 @@ types: $(VENV)/.installed-dev
 	$(BIN)/mypy
 
 # Tests start hundreds of processes: each would compile all modules where no bytecode is written.
-check test tests durations test-slow endurance test-deep: export PYTHONDONTWRITEBYTECODE :=
+check test test-lab tests durations test-slow endurance test-deep: export PYTHONDONTWRITEBYTECODE :=
 
 JOBS ?= 2
 PYTEST := $(BIN)/pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder
@@ -126,6 +131,9 @@ test-slow: $(VENV)/.installed-dev $(VENV)/.compiled
 
 endurance: $(VENV)/.installed-onnx $(VENV)/.compiled
 	MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 LONG_TRIALS=100000 $(PYTEST) -m "slow or not slow" tests/endurance
+
+test-lab: $(VENV)/.installed-lab $(VENV)/.compiled
+	$(PYTEST) lab/tests
 
 ROUNDS ?= 10
 

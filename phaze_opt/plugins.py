@@ -1,9 +1,10 @@
 """Entry-point loading of plug-ins; imports no implementation itself.
 
 Groups: ``phaze_opt.strategies``, ``phaze_opt.pruners``, ``phaze_opt.estimators``, ``phaze_opt.trackers``,
-``phaze_opt.operators``, ``phaze_opt.fusers``. Built-ins register through the same groups in pyproject.toml that outside
-packages use. A plug-in without a package is named by its file (``mine.py:Mine``), or registered in this process
-(`register_plugin`). A file is run for a `GivenPlugin` alone, the name that a user gives: text of a file runs nothing.
+``phaze_opt.operators``, ``phaze_opt.fusers``, ``phaze_opt.families``. Built-ins register through the same groups in
+pyproject.toml that outside packages use. A plug-in without a package is named by its file (``mine.py:Mine``), or
+registered in this process (`register_plugin`). A file is run for a `GivenPlugin` alone, the name that a user gives:
+text of a file runs nothing.
 """
 
 import hashlib
@@ -48,12 +49,14 @@ class PluginGroup(StrEnum):
     TRACKERS = "phaze_opt.trackers"
     OPERATORS = "phaze_opt.operators"
     FUSERS = "phaze_opt.fusers"
+    FAMILIES = "phaze_opt.families"
 
     @property
     def kind(self) -> str:
         """What one of the group is called."""
         words = self.value.rpartition(".")[2]
-        return {"strategies": "strategy", "operators": "operator rule"}.get(words, words.removesuffix("s"))
+        odd = {"strategies": "strategy", "operators": "operator rule", "families": "family pack"}
+        return odd.get(words, words.removesuffix("s"))
 
 
 class GivenPlugin(str):

@@ -94,6 +94,14 @@ def function_of(nodeid: str) -> str:
     return nodeid.split("[", 1)[0]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_packs() -> Iterator[None]:
+    """The package by itself, whatever is installed beside it: `make test-lab` installs the laboratory."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("phaze_opt.validation.packs.load_packs", tuple)
+        yield
+
+
 @pytest.fixture(scope="session")
 def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A sqlite store with tables and no runs: making one takes seconds, copying it none; all processes share it."""

@@ -87,12 +87,14 @@ def test_a_wheel_carries_every_file_of_the_package():
 
 def test_documents_name_files_that_exist():
     """Scripts and modules by path or, where the text has said the room, by name; links between documents too."""
-    documents = [*DOCUMENTS, *(ROOT / "experiments").rglob("README.md")]
-    known = {path.name for room in ("phaze_opt", "tests", "experiments") for path in (ROOT / room).rglob("*.py")}
+    documents = [*DOCUMENTS, *(ROOT / "experiments").rglob("README.md"), *(ROOT / "lab").glob("*.md")]
+    known = {path.name for room in ("phaze_opt", "tests", "experiments", "lab") for path in (ROOT / room).rglob("*.py")}
+    lab = ROOT / "lab"
+    rooms = [ROOT, lab, lab / "phaze_opt_lab", ROOT / "phaze_opt", *(ROOT / "phaze_opt").iterdir()]
     for document in documents:
         text = document.read_text(encoding="utf-8")
         for name in re.findall(r"(?:`|python )([\w/]+\.py)\b", text):
-            places = [folder / name for folder in (ROOT, ROOT / "phaze_opt", *(ROOT / "phaze_opt").iterdir())]
+            places = [folder / name for folder in rooms]
             assert name in known or any(place.is_file() for place in places), (document.name, name)
         for target in re.findall(r"\]\((?!https?:)([^)#]+)\)", text):
             assert (document.parent / target).exists(), (document.name, target)

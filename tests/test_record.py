@@ -22,13 +22,7 @@ from phaze_opt.errors import InputError
 ROOT = Path(__file__).parents[1]
 EXPERIMENTS = ROOT / "experiments"
 BY_NAME = {record.name: record for record in RECORDS}
-MAKES_NO_RECORD = {
-    "validation/calibrate.py",
-    "study/bench_long.py",
-    "validation/blind.py",
-    "validation/draw_kernels.py",
-    "layer_fusion/train.py",
-}
+MAKES_NO_RECORD = {"validation/calibrate.py", "study/bench_long.py", "validation/blind.py", "layer_fusion/train.py"}
 """They fit constants and weights of the package, print, take too long, or need files of others."""
 FROZEN = {"experiments/validation/blind.json"}
 """What was written down before a fit can't be made again after it."""

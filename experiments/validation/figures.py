@@ -1,4 +1,4 @@
-"""Writes the table of figures in docs/validation.md.
+"""Writes the table of figures in docs/validation.md, and of an installed laboratory in its kernels.md.
 
 Mean errors are those that calibrate.py wrote beside the constants when they were fitted, and ranks are worked out anew,
 so that both are of the constants in force; errors of groups and the trivial model are of generalisation.json, which
@@ -11,25 +11,22 @@ import json
 import math
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from generalise import baseline_mape
+from generalise import RECORD, baseline_mape
+from homes import Home, homes
 
-from phaze_opt.hardware.fitted import load_fitted, read_own_file
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.validation_tables import format_figure, format_rank
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.calibrate import CELLS, error_name
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.goals import ERROR_GOALS, RANK_GOALS, ErrorGoal
+from phaze_opt.validation.packs import known_constants, known_file
 from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 from phaze_opt.validation.scores import rank_correlations
 
-HERE = Path(__file__).parent
-DOCUMENT = HERE.parents[1] / "docs" / "validation.md"
 MOST_GROUPS = 12
 """Groups of a family that are named one by one."""
 BEGIN, END = "<!-- figures -->\n", "<!-- end of figures -->\n"
@@ -55,17 +52,19 @@ KEPT_OUT_GOALS = (
 
 
 def main() -> None:
-    record = json.loads((HERE / "generalisation.json").read_text(encoding="utf-8"))
-    text = DOCUMENT.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2]
-    replace_file(DOCUMENT, f"{before}{BEGIN}{table(record)}{END}{after}")
+    for home in homes():
+        record = json.loads((home.records / RECORD).read_text(encoding="utf-8"))
+        text = home.page.read_text(encoding="utf-8")
+        before, _, rest = text.partition(BEGIN)
+        after = rest.partition(END)[2]
+        replace_file(home.page, f"{before}{BEGIN}{table(home, record)}{END}{after}")
 
 
-def with_constants(sets: dict[str, Any]) -> dict[str, Any]:
-    """Figures of every set, its mean errors as the file of constants has them."""
-    errors, datasets = read_own_file().sets, read_datasets(None)[0]
-    baselines, ranks = fit_baselines(datasets), ranks_of(datasets)
+def with_constants(home: Home, sets: dict[str, Any]) -> dict[str, Any]:
+    """Figures of every set of a home, its mean errors as the file of constants has them."""
+    predicted = {name for family in home.families for name in family.datasets}
+    errors, datasets = known_file().sets, [data for data in read_datasets(None)[0] if data.name in predicted]
+    baselines, ranks = fit_baselines(datasets), ranks_of(home, datasets)
     found = {}
     for data in (data for data in datasets if data.name in errors):
         own, known = errors[data.name], sets.get(data.name, {})
@@ -90,22 +89,22 @@ def with_constants(sets: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-def ranks_of(datasets: Sequence[Dataset]) -> dict[str, float]:
+def ranks_of(home: Home, datasets: Sequence[Dataset]) -> dict[str, float]:
     """Spearman's correlation of every set under the constants in force."""
     found = {}
     for data in datasets:
-        predictions = predict_rows(load_families(), data.rows, load_fitted())
+        predictions = predict_rows(home.families, data.rows, known_constants())
         scored = predictions.is_scored
         if scored.sum() > 1:
             found[data.name] = rank_correlations(predictions.predicted_s[scored], predictions.measured_s[scored])[0]
     return found
 
 
-def table(record: dict[str, Any]) -> str:
+def table(home: Home, record: dict[str, Any]) -> str:
     stated = {name: item for family in record["families"].values() for name, item in family["sets"].items()}
-    sets = with_constants(stated)
+    sets = with_constants(home, stated)
     lines = [line for name in DATASET_SCHEMAS if name in sets for line in of_set(name, sets[name])]
-    return f"\n{HEADER}{''.join(lines)}\n{kept_out_table(sets)}\n{constants_table()}\n"
+    return f"\n{HEADER}{''.join(lines)}\n{kept_out_table(sets)}\n{constants_table(home)}\n"
 
 
 def kept_out_table(sets: dict[str, Any]) -> str:
@@ -121,11 +120,11 @@ def kept_out_table(sets: dict[str, Any]) -> str:
     return "".join(lines)
 
 
-def constants_table() -> str:
+def constants_table(home: Home) -> str:
     """Numbers of constants by family and group."""
     lines = ["| family | constants | of each group |\n", "|---|---|---|\n"]
     rows = [row for data in read_datasets(None)[0] for row in data.rows]
-    for family in sorted(load_families(), key=lambda each: each.name):
+    for family in sorted(home.families, key=lambda each: each.name):
         parameters = family.parameters([row for row in rows if row.dataset in family.datasets])
         counts = Counter(parameter.group for parameter in parameters)
         groups = ", ".join(f"{group} {count}" for group, count in sorted(counts.items()))

@@ -16,36 +16,39 @@ from typing import Any
 
 import numpy as np
 import scipy
+from homes import homes
 
 import phaze_opt
-from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.baselines import Baseline, fit_baselines, measured_seconds
 from phaze_opt.validation.calibrate import FitFigure, FitFigures, SetFit, calibrate
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import without_groups
-from phaze_opt.validation.registry import load_families
+from phaze_opt.validation.packs import known_constants
 from phaze_opt.validation.scores import mape
 
-OUT = Path(__file__).with_name("generalisation.json")
+RECORD = "generalisation.json"
 SOURCE = "experiments/validation/generalise.py"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", default=[], metavar="FAMILY", help="families to fit; all unless given")
-    parser.add_argument("--out", type=Path, default=OUT, help="file to write")
+    parser.add_argument("--out", type=Path, help="folder to write to; each home's own unless given")
     arguments = parser.parse_args()
     datasets, _ = read_datasets(None)
     baselines = fit_baselines(datasets)
-    known = json.loads(arguments.out.read_text())["families"] if arguments.out.exists() else {}
-    for family in load_families(arguments.only):
-        record = measure(family, datasets, load_fitted(), baselines)
-        if record:
-            known[family.name] = record
-            text = json.dumps({"_meta": meta(), "families": known}, indent=1, sort_keys=True, allow_nan=False)
-            replace_file(arguments.out, text + "\n")
+    for home in homes(arguments.only):
+        out = (arguments.out or home.records) / RECORD
+        known = json.loads(out.read_text())["families"] if out.exists() else {}
+        for family in home.families:
+            record = measure(family, datasets, known_constants(), baselines)
+            if record:
+                known[family.name] = record
+                text = json.dumps({"_meta": meta(), "families": known}, indent=1, sort_keys=True, allow_nan=False)
+                replace_file(out, text + "\n")
 
 
 def measure(

@@ -11,24 +11,23 @@ import argparse
 import json
 from collections.abc import Iterator, Sequence
 from importlib.metadata import version
-from pathlib import Path
 from typing import Any
 
 import numpy as np
+from homes import homes
 from numpy.typing import NDArray
 
-from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, ErrorGoal, group_labels
 from phaze_opt.validation.held_out import Fold, cells_of, fold_by_cell, predict_held_out, with_starts
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.packs import known_constants
 from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations
 
-OUT = Path(__file__).with_name("half_splits.json")
+RECORD = "half_splits.json"
 SMALL = 60
 """Sets with fewer ids are divided evenly, others id by id, as the published draw does."""
 DRAWS = 2000
@@ -40,13 +39,15 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=[], metavar="FAMILY")
     parser.add_argument("--seeds", type=int, default=10)
     options = parser.parse_args()
-    known = json.loads(OUT.read_text())["sets"] if OUT.exists() else {}
-    for family in load_families(options.only):
-        rows = [row for data in read_datasets(None)[0] for row in data.rows if row.dataset in family.datasets]
-        if family.parameters(rows) and any(goal.dataset in family.datasets for goal in ERROR_GOALS):
-            known |= measure(family, rows, options.seeds)
-            record = {"_meta": meta(), "sets": known}
-            replace_file(OUT, json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n")
+    for home in homes(options.only):
+        out = home.records / RECORD
+        known = json.loads(out.read_text())["sets"] if out.exists() else {}
+        for family in home.families:
+            rows = [row for data in read_datasets(None)[0] for row in data.rows if row.dataset in family.datasets]
+            if family.parameters(rows) and any(goal.dataset in family.datasets for goal in ERROR_GOALS):
+                known |= measure(family, rows, options.seeds)
+                record = {"_meta": meta(), "sets": known}
+                replace_file(out, json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n")
 
 
 def meta() -> dict[str, Any]:
@@ -59,7 +60,7 @@ def meta() -> dict[str, Any]:
 
 def measure(family: Family, rows: Sequence[Row], num_seeds: int) -> dict[str, Any]:
     """Figures of every goal of a family's sets."""
-    start, parameters = load_fitted(), family.parameters(rows)
+    start, parameters = known_constants(), family.parameters(rows)
     ids = [f"{row.dataset}|{row.id}" for row in rows]
     cells = cells_of(family, rows)
     package = predict_rows([family], rows, with_starts(start, parameters))

@@ -9,7 +9,7 @@ anything. Writes shapes.json and shapes.md.
 """
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
@@ -17,10 +17,10 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.held_out import without_groups
+from phaze_opt.validation.packs import known_constants
 from phaze_opt.validation.registry import load_families
 
 OUT = Path(__file__).with_suffix("")
@@ -49,24 +49,18 @@ class Shape:
 
 
 _MATMUL, _VECTOR = "phaze_opt.estimate.machine_matmul", "phaze_opt.estimate.machine_vector"
-_SIMT, _STEP = "phaze_opt.estimate.machine_simt", "phaze_opt.cost.price_step"
-_FP32, _MACHINE = "phaze_opt.estimate.fp32_machine", "phaze_opt.estimate.machine"
+_STEP, _MACHINE = "phaze_opt.cost.price_step", "phaze_opt.estimate.machine"
 _EQUAL_TILES = tuple((a, b, 1.0) for a, b in ((256, 128), (128, 128), (128, 64), (64, 64)))
 _STEEP_TILES = ((256, 128, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64, 64, 2.0))
-_ROWS = ("operators", "fp32_operators")
 
 SHAPES = (
     Shape(_MATMUL, "TILES", _EQUAL_TILES, _STEEP_TILES, ("operators",), "relative time a FLOP of smaller tiles"),
     Shape(_MATMUL, "SPILL_STEEPNESS", 2.0, 8.0, ("operators",), "results from cache to memory"),
     Shape(_MATMUL, "SUSTAINED_S", 1e-3, 1e-2, ("operators",), "time to half of the loss of long matmuls"),
     Shape(_MACHINE, "SUSTAINED_LOSS", 0.02, 0.08, ("operators",), "rate that long matmuls lose"),
-    Shape(_VECTOR, "FLOOR_NORM", 3.0, 12.0, _ROWS, "host's launch beside the device"),
-    Shape(_VECTOR, "OVERLAP_NORM", 1.5, 6.0, _ROWS, "stream beside the latency of rows"),
-    Shape(_VECTOR, "MISS_STEEPNESS", 3.0, 12.0, _ROWS, "second reading from cache to memory"),
-    Shape(_SIMT, "SLICE_BANDWIDTH", 0.6, 1.0, ("fp32_operators",), "memory share of partial sums"),
-    Shape(_SIMT, "WIDE_COLUMNS", 32, 256, ("fp32_operators",), "columns from which odd k matters"),
-    Shape(_SIMT, "CONFLICT_K", 16384, 65536, ("fp32_operators",), "row length that meets few channels"),
-    Shape(_FP32, "POWER_NORM", 1.0, 4.0, ("fp32_operators",), "power limit beside the pipelines'"),
+    Shape(_VECTOR, "FLOOR_NORM", 3.0, 12.0, ("operators",), "host's launch beside the device"),
+    Shape(_VECTOR, "OVERLAP_NORM", 1.5, 6.0, ("operators",), "stream beside the latency of rows"),
+    Shape(_VECTOR, "MISS_STEEPNESS", 3.0, 12.0, ("operators",), "second reading from cache to memory"),
     Shape(_STEP, "LAUNCH_NORM", 6.0, 24.0, ("training",), "host's launches beside the device"),
 )
 
@@ -120,7 +114,7 @@ def errors(family: str, datasets: tuple[Dataset, ...]) -> dict[str, dict[str, fl
     found = calibrate(
         load_families((family,)),
         datasets,
-        without_groups(load_fitted(), own_groups(family, datasets)),
+        without_groups(known_constants(), own_groups(family, datasets)),
         source="experiments/validation/shapes.py",
         has_held_out=family not in SLOW_FAMILIES,
     )
@@ -153,11 +147,13 @@ def table(rows: list[Mapping[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(
+    shapes: Sequence[Shape] = (*SHAPES, *SOFTWARE), out: Path = OUT, command: str = "experiments/validation/shapes.py"
+) -> None:
     datasets, _ = read_datasets(None)
     known: dict[str, dict[str, dict[str, float]]] = {}
     rows: list[Mapping[str, Any]] = []
-    for shape in (*SHAPES, *SOFTWARE):
+    for shape in shapes:
         for family in shape.families:
             if family not in known:
                 known[family] = errors(family, datasets)
@@ -170,15 +166,15 @@ def main() -> None:
             rows.append({**record, "family": family, "as_it_is": known[family], **ends})
             print(shape.name, family, flush=True)
     meta = {
-        "command": "python experiments/validation/shapes.py",
+        "command": f"python {command}",
         "versions": {name: version(name) for name in ("phaze-opt", "numpy", "scipy")},
-        "fitted_constants": load_fitted().digest,
+        "fitted_constants": known_constants().digest,
         "figures": "MAPE in per cent",
     }
-    OUT.with_suffix(".json").write_text(json.dumps({"_meta": meta, "rows": rows}, indent=1) + "\n", encoding="utf-8")
+    out.with_suffix(".json").write_text(json.dumps({"_meta": meta, "rows": rows}, indent=1) + "\n", encoding="utf-8")
     text = "# Constants of shape at both ends of their ranges\n\nMAPE in per cent, the family fitted anew each time. "
-    text += "Written by `shapes.py`.\n\n"
-    OUT.with_suffix(".md").write_text(text + table(rows) + "\n", encoding="utf-8")
+    text += f"Written by `{Path(command).name}`.\n\n"
+    out.with_suffix(".md").write_text(text + table(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

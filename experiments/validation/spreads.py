@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from homes import Home, homes
 
-import phaze_opt.hardware.spreads as package
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.fitted import FittedConstants, load_fitted
+from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.spreads import BETWEEN_NODES, NAMED, UNSEEN
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.units import MICRO
@@ -26,6 +26,7 @@ from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.held_out import Fold, predict_held_out
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.packs import known_constants
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.registry import load_families
 from phaze_opt.validation.spreads import (
@@ -40,14 +41,14 @@ from phaze_opt.validation.spreads import (
 from phaze_opt.validation.training.entries import LAYER, SINGLE
 from phaze_opt.validation.training.left_out_sources import SOURCES, predict_left_out
 
-OUT = Path(__file__).with_name("spreads.json")
+SPREADS = "spreads.json"
+"""Name of the ranges beside constants, and of the record of how they hold."""
 SAMPLED = {"op_modern", "attn_modern", "moe_modern", "collective_kinds", "expert_exchange"}
 """Sets that are drawn from larger tables."""
 SOURCES_TOO = "sources"
 """Beside families: publications kept out whole."""
 ADAPTERS_TOO = "adapters"
 """Beside families: sources of collectives between nodes kept out whole."""
-OWN = Path(package.__file__).with_name("spreads.json")
 
 
 def main() -> None:
@@ -57,26 +58,25 @@ def main() -> None:
         "--beside", nargs="*", default=[], type=Path, metavar="FOLDER", help="tables that rows came from"
     )
     options = parser.parse_args()
-    own, found = (
-        (json.loads(OWN.read_text()), json.loads(OUT.read_text())["kinds"])
-        if options.only
-        else ({"spreads": {}, "scales": {}}, {})
-    )
-    start = load_fitted()
+    start = known_constants()
     rows = [row for data in read_datasets(None)[0] for row in data.rows]
     names = [name for name in options.only if name not in (SOURCES_TOO, ADAPTERS_TOO)]
-    for family in () if options.only and not names else load_families(names):
+    wanted = () if options.only and not names else homes(names)
+    files = {each: Written(each, is_new=not options.only) for each in wanted}
+    for home, family in ((each, family) for each in wanted for family in each.families):
         carried = [row for row in rows if row.dataset in family.datasets]
         if not family.parameters(carried):
             continue
         residuals = list(kept_out_residuals(family, carried, start))
         if not SAMPLED.isdisjoint(family.datasets):
             residuals += beside_residuals(family, options.beside, {row.id for row in carried}, start)
-        save(residuals, own, found)
+        files[home].save(residuals)
+    package = homes()[0]
+    own = files[package] if package in files else Written(package, is_new=False)
     if not options.only or SOURCES_TOO in options.only:
-        save(left_out_residuals(rows, start), own, found)
+        own.save(left_out_residuals(rows, start))
     if not options.only or ADAPTERS_TOO in options.only:
-        save(between_nodes_residuals(rows, start), own, found)
+        own.save(between_nodes_residuals(rows, start))
 
 
 def beside_residuals(family: Family, folders: list[Path], known: set[str], start: FittedConstants) -> list[Residual]:
@@ -121,7 +121,7 @@ def left_out_residuals(rows: list[Row], start: FittedConstants) -> list[Residual
 def between_nodes_residuals(rows: list[Row], start: FittedConstants) -> list[Residual]:
     """Collectives between nodes without their source; adapters that no other source has are priced as others are."""
     found = []
-    for family in load_families(()):
+    for family in load_families():
         own = [row for row in rows if row.dataset in family.datasets and family.apart(row)]
         labels = [row.text("source").partition(" @")[0] for row in own]
         folds = [
@@ -140,18 +140,27 @@ def between_nodes_residuals(rows: list[Row], start: FittedConstants) -> list[Res
     return found
 
 
-def save(residuals: list[Residual], own: dict[str, Any], found: dict[str, Any]) -> None:
-    """Fit ranges to residuals, and write both files with them."""
-    fitted, held = fit_spreads(residuals), cross_coverage(residuals)
-    own["spreads"] |= {kind: asdict(each.spread) for kind, each in fitted.items()}
-    own["scales"] |= {kind: each.scale for kind, each in fitted.items() if each.scale}
-    for kind, each in fitted.items():
-        found[kind] = figures(held[kind], has_scale=bool(each.scale))
-        print(f"{kind:60} {each.spread.low:.3f} {each.spread.high:.3f} {found[kind]}", flush=True)
-    write(OWN, {"format": 2, "spreads": own["spreads"], "scales": own["scales"]})
-    meta = {"command": "python experiments/validation/spreads.py", "versions": {"phaze-opt": version("phaze-opt")}}
-    meta["figures"] = "shares of kept-out rows within ranges that were made without their cell, source or machine"
-    write(OUT, {"_meta": meta, "kinds": found})
+class Written:
+    """Both files of a home: ranges beside its constants, and the record of how they hold."""
+
+    def __init__(self, home: Home, *, is_new: bool) -> None:
+        """Begin anew, or with what the files hold."""
+        self.ranges, self.record = home.files / SPREADS, home.records / SPREADS
+        self.own: dict[str, Any] = {"spreads": {}, "scales": {}} if is_new else json.loads(self.ranges.read_text())
+        self.kinds: dict[str, Any] = {} if is_new else json.loads(self.record.read_text())["kinds"]
+
+    def save(self, residuals: list[Residual]) -> None:
+        """Fit ranges to residuals, and write both files with them."""
+        fitted, held = fit_spreads(residuals), cross_coverage(residuals)
+        self.own["spreads"] |= {kind: asdict(each.spread) for kind, each in fitted.items()}
+        self.own["scales"] |= {kind: each.scale for kind, each in fitted.items() if each.scale}
+        for kind, each in fitted.items():
+            self.kinds[kind] = figures(held[kind], has_scale=bool(each.scale))
+            print(f"{kind:60} {each.spread.low:.3f} {each.spread.high:.3f} {self.kinds[kind]}", flush=True)
+        write(self.ranges, {"format": 2, "spreads": self.own["spreads"], "scales": self.own["scales"]})
+        meta = {"command": "python experiments/validation/spreads.py", "versions": {"phaze-opt": version("phaze-opt")}}
+        meta["figures"] = "shares of kept-out rows within ranges that were made without their cell, source or machine"
+        write(self.record, {"_meta": meta, "kinds": self.kinds})
 
 
 def figures(held: CrossCoverage, *, has_scale: bool) -> dict[str, object]:

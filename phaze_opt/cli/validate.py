@@ -85,11 +85,11 @@ def _write_files(result: Validation, predictions: Path | None, report: Path | No
 
 
 def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
-    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
     from phaze_opt.report.page import write_page
     from phaze_opt.report.validation_page import build_document
+    from phaze_opt.validation.packs import known_file
 
-    write_page(path, build_document(result, read_own_file() if constants is None else read_fitted_file(constants)))
+    write_page(path, build_document(result, known_file(constants)))
 
 
 def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> None:
@@ -97,15 +97,15 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
 
     Of many sets a table of what no fit saw, by kind, stands before them, and small ones stand together.
     """
-    from phaze_opt.jobs.evaluate_request import fitted_errors
     from phaze_opt.report import validation_tables as tables
+    from phaze_opt.validation.packs import known_file
 
     screen, is_many = out(), len(result.sets) > tables.MOST_SETS
     for sentence in tables.first_sentences(result):
         screen.print(sentence)
     screen.print()
     if is_many:
-        print_tables(replace(tables.kinds_table(result, fitted_errors(constants)), title=""))
+        print_tables(replace(tables.kinds_table(result, known_file(constants).sets), title=""))
     is_short = is_many and not is_detailed
     print_tables(replace(tables.short_table(result) if is_short else tables.overview_table(result), title=""))
     for sentence in tables.told_sentences(result):

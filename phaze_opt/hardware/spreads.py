@@ -142,5 +142,14 @@ def scale_of(scale: Scale, facts: Mapping[str, str]) -> float:
 def load_spreads() -> Spreads:
     """The package's spreads."""
     text = resources.files("phaze_opt.hardware").joinpath("spreads.json").read_text(encoding="utf-8")
-    file = parse_json_object(text, source="spreads.json", kind="the package's spreads").validate(SpreadFile)
+    return read_spreads(text, source="spreads.json")
+
+
+def read_spreads(text: str, *, source: str) -> Spreads:
+    """Spreads of a file's text.
+
+    Raises:
+        InputError: the text is faulty; names the source.
+    """
+    file = parse_json_object(text, source=source, kind="a file of spreads").validate(SpreadFile)
     return Spreads(MappingProxyType(file.spreads), MappingProxyType(file.scales))

@@ -52,14 +52,15 @@ def fit_constants(request: CalibrateRequest, watch: Watch) -> Calibration:
     Raises:
         InputError: a fault of a file, or nothing can be fitted.
     """
-    from phaze_opt.hardware.fitted import load_fitted
     from phaze_opt.objective.software_notes import CALIBRATED
     from phaze_opt.validation.calibrate import calibrate as fit
+    from phaze_opt.validation.packs import known_constants
     from phaze_opt.validation.registry import load_families
+    from phaze_opt.validation.schema import NOT_PREDICTED
 
     own = None if request.software is None else check_own_name(request.software)
     families, machines = load_families(request.families), read_machines(request.machines, watch)
-    start = load_fitted(request.constants)
+    start = known_constants(request.constants)
     datasets = read_measurements(request.data, request.datasets, watch, machines=machines)
     if own is not None:
         datasets = as_own_software(datasets, own, watch)
@@ -69,7 +70,10 @@ def fit_constants(request: CalibrateRequest, watch: Watch) -> Calibration:
         choices = {"has_held_out": request.has_held_out, "is_start_known": True}
         found = fit(families, datasets, start, source=CALIBRATED, **choices, on_progress=tell)
     if not found.families:
-        reason = "no family of models with constants predicts these data sets; see --dataset and --only"
+        unpredicted = (NOT_PREDICTED[name] for data in datasets for name in data.likes if name in NOT_PREDICTED)
+        reason = next(
+            unpredicted, "no family of models with constants predicts these data sets; see --dataset and --only"
+        )
         message = f"nothing to fit: {'; '.join(found.unfitted) or reason}"
         raise InputError(message, source="--data")
     for sentence in found.unfitted:
@@ -80,8 +84,7 @@ def fit_constants(request: CalibrateRequest, watch: Watch) -> Calibration:
 
 def _write(found: Calibration, path: Path, constants: Path | None) -> None:
     """What was fitted, and all other groups as they were: the file stands alone."""
-    from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
     from phaze_opt.validation.fitted_writing import merged, write_fitted_file
+    from phaze_opt.validation.packs import known_file
 
-    known = read_own_file() if constants is None else read_fitted_file(constants)
-    write_fitted_file(path, merged(known, found.groups, sets=found.sets))
+    write_fitted_file(path, merged(known_file(constants), found.groups, sets=found.sets))

@@ -9,7 +9,6 @@ from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
 from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_base
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.fused_attention import head_note
 from phaze_opt.estimate.guarded import load_estimator
 from phaze_opt.graph.flops import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
@@ -34,7 +33,7 @@ from phaze_opt.jobs.evaluate_chip import NO_DIE, called, micro_batches
 from phaze_opt.jobs.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
 from phaze_opt.jobs.priced_job import PricedJob, RankedJob
 from phaze_opt.objective.best_placement import schedule_options
-from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, idle_devices
+from phaze_opt.objective.caveats import Answer, Note, apply_rules, has_transformer, head_note, idle_devices
 from phaze_opt.objective.compile import compile_steps
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest

@@ -203,9 +203,12 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, watch: 
     """
     from phaze_opt.cost.stacks import software_measured_on
     from phaze_opt.hardware.device_catalogue import is_shipped, told_name
+    from phaze_opt.validation.registry import load_families
 
     found: dict[str, str] = {}
-    own = ((data.schema.kind, row) for data in datasets if data.likes != (data.name,) for row in data.rows)
+    predicted = {name for family in load_families() for name in family.datasets}
+    rows = ((data.schema.kind, row) for data in datasets if data.likes != (data.name,) for row in data.rows)
+    own = ((kind, row) for kind, row in rows if row.dataset in predicted)
     alike = {(kind, row.dataset, row.text("hardware", "")): row for kind, row in own}
     for (kind, *_), row in alike.items():
         device = row.find_device()
@@ -264,13 +267,13 @@ def score_measurements(
     Raises:
         InputError: a fault of a file, by line and column.
     """
-    from phaze_opt.hardware.fitted import load_fitted
     from phaze_opt.validation.baselines import fit_baselines
     from phaze_opt.validation.dataset import read_datasets
+    from phaze_opt.validation.packs import known_constants
     from phaze_opt.validation.registry import load_families
     from phaze_opt.validation.validate import validate as score_models
 
-    fitted = load_fitted(constants)
+    fitted = known_constants(constants)
     with watch.working("reading measurements") as tell:
         datasets = read_measurements(data, names, watch, machines=machines)
         datasets = with_own_software(datasets, fitted, is_calibrated=constants is not None)

@@ -366,3 +366,23 @@ def _outside(buffer: Buffer) -> str:
         f"a {buffer.name} of {format_size(buffer.size_bytes)} is not among the published sizes "
         f"({format_size(buffer.low_bytes)} to {format_size(buffer.high_bytes)})"
     )
+
+
+HEAD_STEP = 16
+"""Attention heads that are no multiple of this have few fast kernels on GPUs."""
+LAID_STEP = 32
+"""Heads are laid out in multiples of this."""
+GOOD_HEAD_STEP = 64
+"""Heads that are no multiple of this leave part of the widest instructions empty."""
+
+
+def head_note(head_size: int) -> str:
+    """What of a head's size costs time on GPUs, as a sentence; empty if nothing does."""
+    if head_size % HEAD_STEP:
+        laid = -(-head_size // LAID_STEP) * LAID_STEP
+        return (
+            f"heads of {head_size} are no multiple of {HEAD_STEP}: laid out as {laid}, and few fused kernels take them"
+        )
+    if head_size % GOOD_HEAD_STEP:
+        return f"heads of {head_size} are no multiple of {GOOD_HEAD_STEP}: part of the widest instructions stays empty"
+    return ""

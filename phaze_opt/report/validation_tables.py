@@ -17,8 +17,7 @@ from phaze_opt.report.table import Column, Fields, TableContent, number, numbers
 from phaze_opt.report.text import counted, format_number, format_time
 from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
-from phaze_opt.validation.modern.shapes import shape_notes
+from phaze_opt.validation.packs import pack_notes
 from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation, range_scores
 from phaze_opt.validation.schema import DIES, MEMORY, TRAINING
 from phaze_opt.validation.scores import score
@@ -374,7 +373,7 @@ def shape_sentences(result: Validation) -> tuple[str, ...]:
         f"{entry.name}: {sentence}."
         for entry in result.sets
         if entry.dataset.name not in entry.dataset.likes
-        for sentence in shape_notes([each.row for each in entry.rows if each.row.dataset in MODERN_SETS])
+        for sentence in pack_notes([each.row for each in entry.rows])
     )
 
 

@@ -15,9 +15,8 @@ from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.modern.cases import KINDS as MODERN_SETS
 from phaze_opt.validation.row_times import AMOUNTS, MEASURED, SENT_BYTES, ideal_seconds, measured_seconds
-from phaze_opt.validation.schema import DATASET_SCHEMAS
+from phaze_opt.validation.schema import DATASET_SCHEMAS, KERNEL_SETS
 
 Floats = NDArray[np.float64]
 
@@ -86,7 +85,7 @@ def _fit_lines(dataset: Dataset) -> dict[tuple[str, ...], Line]:
 
 def _keys(row: Row, kind: str) -> tuple[tuple[str, ...], ...]:
     """Keys of a row's line, narrowest first."""
-    if row.dataset in MODERN_SETS:
+    if row.dataset in KERNEL_SETS:
         narrow = (row.text("hardware"), f"{_operator(row)} {row.text('dtype')}")
     elif kind == "operators":
         narrow = (_scope(row), _operator(row))

@@ -17,10 +17,13 @@ from phaze_opt.record.input_files import comma_advice, is_directory, read_text_f
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.validation.matching_set import guess_like, guess_schema, like_software
 from phaze_opt.validation.measured_row import Row, shown
+from phaze_opt.validation.packs import pack_folders
 from phaze_opt.validation.plausibility import check_times, check_training_rows
 from phaze_opt.validation.schema import (
     CONTEXT,
     DATASET_SCHEMAS,
+    GET_LABORATORY,
+    LABORATORY,
     MEMORY,
     NAMED_RUNS,
     SCHEMAS,
@@ -219,31 +222,44 @@ def read_datasets(
     """Read a folder of files, one file, or the package's own data.
 
     Args:
-        path: a folder, a file, or None for the public measurements that come with the package.
+        path: a folder, a file, or None for the public measurements of the package and of installed packs.
         names: data sets wanted; of a folder which files, of one file as which published set it is predicted.
         machines: what rows may name; the package's machines unless given.
 
     Returns:
-        The data sets in the order of reports, and sentences about files of the folder that were passed over.
+        The data sets in the order of reports, and sentences about files of the folder that were passed over, or about
+        published sets that are not installed.
 
     Raises:
         InputError: a fault of a file, a name that is not there, or a folder without any data set.
     """
     if path is None:
-        return _own(tuple(names)), ()
+        return _own(tuple(names))
     if is_directory(path):
         read = partial(read_dataset, machines=machines)
-        return _read_folder(path, names, read, place=f" in {shorten_path(path)}")
+        files, note = _files_of(path)
+        return _read_files(files, names, read, place=f" in {shorten_path(path)}"), note
     if len(names) > 1:
         message = f"one file is one data set, but {len(names)} names were given; give the one it is like, or a folder"
         raise InputError(message, source="--dataset")
     return (read_dataset(path, like=names[0] if names else None, machines=machines),), ()
 
 
-def _own(names: Sequence[str]) -> tuple[Dataset, ...]:
-    """The package's measurements."""
-    with resources.as_file(resources.files("phaze_opt.validation").joinpath("data")) as folder:
-        return _read_folder(folder, names, _read_once)[0]
+def _own(names: Sequence[str]) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
+    """Measurements of the package and of installed packs.
+
+    Raises:
+        InputError: a name is of no set, or of one that is not installed; says how to get it.
+    """
+    with resources.as_file(resources.files("phaze_opt.validation").joinpath("data")) as own:
+        files = {name: file for folder in (own, *pack_folders()) for name, file in _files_of(folder)[0].items()}
+        missing = [name for name in LABORATORY if name not in files]
+        for name in missing:
+            if name in names:
+                message = f"{name} is a set of the laboratory, which is not installed; {GET_LABORATORY}"
+                raise InputError(message, source="--dataset")
+        note = f"measurements of GPU kernels, which price no answer, are not installed; {GET_LABORATORY}"
+        return _read_files(files, names, _read_once), (note,) if missing and not names else ()
 
 
 @cache
@@ -252,9 +268,12 @@ def _read_once(path: Path) -> Dataset:
     return read_dataset(path)
 
 
-def _read_folder(
-    folder: Path, names: Sequence[str], read: Callable[[Path], Dataset], *, place: str = ""
-) -> tuple[tuple[Dataset, ...], tuple[str, ...]]:
+def _files_of(folder: Path) -> tuple[dict[str, Path], tuple[str, ...]]:
+    """Files of measurements of a folder by name, and a sentence about the others.
+
+    Raises:
+        InputError: the folder cannot be read, or holds no measurements.
+    """
     try:
         files = sorted(file for file in folder.iterdir() if not file.name.startswith("."))
     except OSError as error:
@@ -264,16 +283,26 @@ def _read_folder(
     if not known:
         message = "holds no CSV file of measurements; give one whose columns docs/validation.md names"
         raise InputError(message, source=shorten_path(folder))
+    ignored = [file.name for file in files if file not in known.values()]
+    note = f"{shorten_path(folder)}: not measurements, passed over: {_few(ignored)}"
+    return known, (note,) if ignored else ()
+
+
+def _read_files(
+    known: Mapping[str, Path], names: Sequence[str], read: Callable[[Path], Dataset], *, place: str = ""
+) -> tuple[Dataset, ...]:
+    """Data sets of files in the order of reports.
+
+    Raises:
+        InputError: a name is of none, with a near miss.
+    """
     for name in names:
         if name not in known:
             message = f"no data set is named '{name}'{place}; {suggest(name, known)}"
             raise InputError(message, source="--dataset")
     order = {name: index for index, name in enumerate(DATASET_SCHEMAS)}
     wanted = sorted(names or known, key=lambda name: (order.get(name, len(order)), name))
-    datasets = tuple(read(known[name]) for name in dict.fromkeys(wanted))
-    ignored = [file.name for file in files if file not in known.values()]
-    note = f"{shorten_path(folder)}: not measurements, passed over: {_few(ignored)}"
-    return datasets, (note,) if ignored else ()
+    return tuple(read(known[name]) for name in dict.fromkeys(wanted))
 
 
 def _is_known(file: Path) -> bool:

@@ -3,18 +3,15 @@
 Names of machines, types and sharding are read in any case and by all names that the models know (decision 0195).
 """
 
+import re
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
 
 from phaze_opt.cost.stacks import find_software
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.kernel_constants import KernelKind, is_of_a_measured_maker, is_priced
-from phaze_opt.hardware.device import ComputePath, Device, path_of
+from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, path_of
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, find_device
-from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.hardware.number_format import NumberFormat, format_of
-from phaze_opt.validation.modern.cases import OPERATORS as MODERN_OPERATORS
-from phaze_opt.validation.modern.recipes import says_quantised
 from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
 from phaze_opt.validation.training.row import zero_stage
 
@@ -41,6 +38,10 @@ SETS_OF_SOFTWARE: Mapping[str, str] = MappingProxyType(
 )
 """Published set whose models predict rows of a software; megatron-core in fp8 is NeMo's."""
 
+MAKERS_OF_KERNELS = frozenset({"nvidia", "amd", "intel"})
+"""Makers of GPUs whose matmuls were measured under the device's clock."""
+_QUANTISED = re.compile(r"includes (the )?dynamic quantisation|with dynamic \w+ quantisation")
+
 
 def guess_schema(header: Sequence[str]) -> Schema:
     """The kind of file whose columns these are most."""
@@ -62,7 +63,7 @@ def guess_like(schema: Schema, values: Mapping[str, str], machines: DeviceCatalo
     name = values.get("hardware", "")
     device = find_device(name) if machines is None else machines.find(name)
     if schema.kind == "operators":
-        return MODERN_OPERATORS if is_modern(values, device) else _like_operators(values, device)
+        return "op_modern" if is_modern(values, device) else _like_operators(values, device)
     if schema.kind == "collectives":
         return "collective_kinds"
     if schema.kind == "training":
@@ -97,20 +98,21 @@ def is_modern(values: Mapping[str, str], device: Device | None) -> bool:
     Its machine is a GPU and it is no fp32 on ordinary cores; what the host's clock timed must state its library, and of
     a maker whose kernels nobody measured it must say that the device's clock timed it.
     """
-    if device is None or not is_priced(device):
+    if device is None or device.style is not MatrixStyle.TILES:
         return False
     note = values.get("note", "")
-    try:
-        number_format = format_of(values.get("dtype", ""))
-    except InputError:
-        return False
-    if number_format is NumberFormat.FP32:
+    if _path(values) is ComputePath.FP32:
         return "narrower type" in note
     if values.get("library", "") or says_quantised(note):
         return True
     timing = values.get("timing", "")
-    is_known = is_of_a_measured_maker(KernelKind.MATMUL, device, fitted=load_fitted())
-    return "device" in timing or ("host" not in timing and is_known)
+    return "device" in timing or ("host" not in timing and device.maker in MAKERS_OF_KERNELS)
+
+
+@lru_cache(maxsize=4096)
+def says_quantised(note: str) -> bool:
+    """Whether a note says that quantisation is part of the time."""
+    return bool(_QUANTISED.search(note))
 
 
 def _like_training(values: Mapping[str, str], device: Device | None) -> str:

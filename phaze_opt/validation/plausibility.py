@@ -13,7 +13,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.units import SECONDS, unit_meant
 from phaze_opt.validation.matching_set import is_tpu
 from phaze_opt.validation.measured_row import Row, shown
-from phaze_opt.validation.row_times import MEASURED, MODEL_SECONDS, ROOFLINES, SENT_BYTES, measured_seconds
+from phaze_opt.validation.row_times import MEASURED, MODEL_SECONDS, SENT_BYTES, measured_seconds, roofline_of
 from phaze_opt.validation.training.row import state_shards, zero_stage
 
 AHEAD_OF_PEAK = 2.0
@@ -120,11 +120,14 @@ def time_limits_s(row: Row, kind: str) -> tuple[float, float]:
         least = sent / (AHEAD_OF_PEAK * device.hbm_bandwidth_bytes_per_s)
         most = sent / SLOW_LINK_BYTES_PER_S + COLLECTIVE_S
     else:
-        compute_s, memory_s = ROOFLINES[kind](row, device)
+        roofline = roofline_of(row, kind)
+        if roofline is None:
+            return LEAST_S, math.inf
+        compute_s, memory_s = roofline(row, device)
         least = max(compute_s / AHEAD_OF_PEAK, memory_s / AHEAD_OF_MEMORY)
         # A window may not be skipped, so that the most is with all keys.
         whole = replace(row, values={**row.values, "window": ""}) if row.text("window", "") else row
-        most = MOST_IDEALS * max(ROOFLINES[kind](whole, device)) + LAUNCH_S
+        most = MOST_IDEALS * max(roofline(whole, device)) + LAUNCH_S
     return max(least, LEAST_S), most
 
 

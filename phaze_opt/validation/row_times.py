@@ -4,20 +4,10 @@ import math
 from types import MappingProxyType
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.expert_load import expert_load, exponent_of
-from phaze_opt.estimate.fused_attention import attention_roofline
-from phaze_opt.hardware.device import Device, element_bytes, path_of
-from phaze_opt.hardware.number_format import facts_of, format_peak
+from phaze_opt.hardware.device import ComputePath, Device, element_bytes, path_of
 from phaze_opt.units import MICRO, MILLI
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.modern.shapes import (
-    attention_shape,
-    matmul_repeats,
-    matmul_sizes,
-    operator_name,
-    row_format,
-    stream_bytes,
-)
+from phaze_opt.validation.packs import Roofline, pack_roofline
 
 MEASURED = MappingProxyType(
     {
@@ -60,7 +50,8 @@ def ideal_seconds(row: Row, kind: str) -> float:
         if kind in SENT_BYTES:
             return SENT_BYTES[kind](row)
         device = row.device()
-        return max(ROOFLINES[kind](row, device)) if kind in ROOFLINES else MODEL_SECONDS[kind](row, device)
+        roofline = roofline_of(row, kind)
+        return MODEL_SECONDS[kind](row, device) if roofline is None else max(roofline(row, device))
     except (InputError, KeyError):
         return math.nan
 
@@ -81,49 +72,32 @@ SENT_BYTES = MappingProxyType({"collectives": ring_bytes, "expert exchanges": ex
 """Bytes of a row by kind of file, where devices do nothing but send."""
 
 
+def roofline_of(row: Row, kind: str) -> Roofline | None:
+    """Roofline of a row: of the pack that predicts its set, else of its kind of file; None where neither has one."""
+    return pack_roofline(row.dataset) or (roofline_parts if kind == "operators" else None)
+
+
 def roofline_parts(row: Row, device: Device) -> tuple[float, float]:
     """Time of one operator at the peak and at the memory rate of the data sheet, s; without ``k`` nothing multiplies.
 
+    A type that the device has no path for is multiplied as bf16 is.
+
     Raises:
-        InputError: a malformed value, or the device lacks the path of the type.
+        InputError: a malformed value, or the device lacks bf16 too.
     """
-    number_format = row_format(row)
-    facts = facts_of(number_format)
-    if row.number("k", 0.0) == 0.0:
-        elements = row.number("b", 1.0) * row.number("m") * row.number("n")
-        moved = stream_bytes(operator_name(row)) / 2.0 * elements * facts.left_bytes
-        return 0.0, moved / device.hbm_bandwidth_bytes_per_s
-    batch, m, n, k = matmul_sizes(row)
-    repeats = matmul_repeats(row)
-    moved = batch * ((m * k + m * n) * facts.left_bytes + k * n * facts.right_bytes)
-    compute_s = repeats * 2.0 * batch * m * n * k / format_peak(device, number_format)
-    return compute_s, repeats * moved / device.hbm_bandwidth_bytes_per_s
+    path = path_of(row.text("dtype"))
+    size, batch, m, n = element_bytes(path), row.number("b", 1.0), row.number("m"), row.number("n")
+    k = row.number("k", 0.0)
+    if k == 0.0:
+        tensors = 3.0 if row.text("op").rpartition(":")[2].lower() in TWO_INPUTS else 2.0
+        return 0.0, tensors * size * batch * m * n / device.hbm_bandwidth_bytes_per_s
+    peak = device.peak_flops_per_s.get(path, 0.0) or device.peak(ComputePath.BF16)
+    moved = size * batch * (m * k + m * n + k * n)
+    return 2.0 * batch * m * n * k / peak, moved / device.hbm_bandwidth_bytes_per_s
 
 
-def _attention_parts(row: Row, device: Device) -> tuple[float, float]:
-    """Products of the scores that the mask leaves at the peak, and queries, keys, values and result once."""
-    number_format = row_format(row)
-    flops, moved = attention_roofline(attention_shape(row), element_bytes=facts_of(number_format).left_bytes)
-    return flops / format_peak(device, number_format), moved / device.hbm_bandwidth_bytes_per_s
-
-
-def _expert_parts(row: Row, device: Device) -> tuple[float, float]:
-    """Products of the busiest rank's rows at the peak, and the weights of its experts once."""
-    number_format = row_format(row)
-    sizes = (
-        row.integer("tokens"),
-        max(1, row.integer("experts_per_token")),
-        row.integer("experts"),
-        row.integer("ep", 1),
-    )
-    load = expert_load(*sizes, exponent_of(row.text("distribution", "")))
-    expert = row.number("mlp_matrices", 3.0) * row.number("hidden") * row.number("ffn") / row.number("tp", 1.0)
-    compute_s = 2.0 * load.rows * expert / format_peak(device, number_format)
-    return compute_s, load.active * expert * facts_of(number_format).right_bytes / device.hbm_bandwidth_bytes_per_s
-
-
-ROOFLINES = MappingProxyType({"operators": roofline_parts, "attention": _attention_parts, "experts": _expert_parts})
-"""Time of one operator at the peak and at the memory rate by kind of file, s."""
+TWO_INPUTS = ("add", "silu")
+"""Operators that read two tensors and write one; others read and write one."""
 
 
 def _training_seconds(row: Row, device: Device, *, scores_share: float = 1.0) -> float:

@@ -276,10 +276,19 @@ DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
 CONTEXT = frozenset({"die_area", "dies", "nvdla_estimates", "eyeriss_alexnet", "mlperf_gpt3"})
 """Sets of other quantities than latency: context, outside the goals."""
 
+KERNEL_SETS = ("op_modern", "attn_modern", "moe_modern")
+"""Kernels of modern GPUs under the device's clock."""
+LABORATORY = ("op_neusight_fp32", *KERNEL_SETS, "expert_exchange", "e2e_neusight_fp32")
+"""Sets whose rows and models are those of the distribution phaze-opt-lab: they price no answer of a command."""
+GET_LABORATORY = "`pip install -e lab` in the repository adds them"
+
 NOT_PREDICTED: Mapping[str, str] = MappingProxyType(
-    {"mlperf_gpt3": "a time to a target loss, which no model of one training step predicts"}
+    {
+        "mlperf_gpt3": "a time to a target loss, which no model of one training step predicts",
+        **dict.fromkeys(LABORATORY, f"models of GPU kernels are in the laboratory; {GET_LABORATORY}"),
+    }
 )
-"""Why published sets are read but not predicted."""
+"""Why rows like those of a published set are read but not predicted, where no family is installed that does."""
 
 OTHER_NAMES = MappingProxyType(
     {

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from phaze_opt.cost.stacks import find_software, measured_rows
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.spreads import LEVEL, NAMED, SOURCE, HeldGroup, Scale, Spread, load_spreads, octave, scale_of
+from phaze_opt.hardware.spreads import LEVEL, NAMED, SOURCE, HeldGroup, Scale, Spread, octave, scale_of
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.fit import fit_scale
 from phaze_opt.validation.held_out import Fold, cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.packs import known_spreads
 from phaze_opt.validation.predict import predict_rows
 
 Floats = NDArray[np.float64]
@@ -108,7 +109,7 @@ def kinds_of(family: Family, row: Row, facts: Mapping[str, str], *, is_published
     if family.unseen and row.is_guessed:
         name = find_software(row.text("software", ""))
         return (NAMED, family.unseen) if name and measured_rows(name) is not None else (family.unseen,)
-    if load_spreads().knows(family.name, facts.get("machine", "")):
+    if known_spreads().knows(family.name, facts.get("machine", "")):
         return (family.name,)
     whole = (kind for test in WHOLE if test in family.splits for kind in whole_kinds(family, row, test))
     return (*whole, family.name)

@@ -8,12 +8,12 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.spreads import load_spreads
 from phaze_opt.validation.baselines import Baseline, describe_baseline
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Family, Label
 from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, RANK_GOALS, group_labels
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.packs import known_spreads
 from phaze_opt.validation.predict import Predictions, predict_rows
 from phaze_opt.validation.result import (
     ExplainedRow,
@@ -147,7 +147,7 @@ def _range(family: Family, row: Row, predicted_s: float, term: str, *, is_publis
         kinds = kinds_of(family, row, facts, is_published=is_published)
     except InputError:
         facts, kinds = {}, (family.name,)
-    return load_spreads().around(kinds, predicted_s, facts)
+    return known_spreads().around(kinds, predicted_s, facts)
 
 
 def _trivial(rows: Sequence[Row], baselines: Mapping[str, Baseline]) -> Floats:

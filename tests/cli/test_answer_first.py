@@ -57,7 +57,7 @@ def test_certify_with_a_page_that_cannot_be_written(is_json, space, tmp_path, ca
 
 def test_validate_with_a_page_that_cannot_be_written(tmp_path, capsys, monkeypatch):
     fail_pages(monkeypatch)
-    code, out, err = run(["validate", "op_neusight_fp32", "--report", tmp_path / "v.html", "--json"], capsys)
+    code, out, err = run(["validate", "op_tpu_gemm", "--report", tmp_path / "v.html", "--json"], capsys)
     assert code == 0, err
     assert json.loads(out)["datasets"]
     warned_once(err)

@@ -16,7 +16,7 @@ from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import constants_with, silicon_of
-from phaze_opt.objective.caveats import RULES, Answer, apply_rules, notes_about, notes_to_json
+from phaze_opt.objective.caveats import RULES, Answer, apply_rules, head_note, notes_about, notes_to_json
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.space.known_spaces import load_space
 from phaze_opt.space.search_space import SearchSpace
@@ -193,3 +193,10 @@ def test_a_space_file_beyond_all_tables_is_refused(tmp_path):
         assert caught.value.key == key
     path.write_text("area_budget_mm2 = 5000\n" + text.format(w=64, glb=512), encoding="utf-8")
     assert load_space(path).size
+
+
+def test_heads_that_cost_time_on_gpus_are_said():
+    assert "no multiple of 16" in head_note(108)
+    assert "no multiple of 16" in head_note(150)
+    assert "no multiple of 64" in head_note(80)
+    assert head_note(128) == head_note(64) == head_note(192) == ""

@@ -14,7 +14,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.schema import DATASET_SCHEMAS, OTHER_NAMES, SCHEMAS
+from phaze_opt.validation.schema import DATASET_SCHEMAS, LABORATORY, NOT_PREDICTED, OTHER_NAMES, SCHEMAS
 from phaze_opt.validation.validate import validate
 
 HEADER = "hardware,op,m,n,dtype,latency_us"
@@ -37,16 +37,31 @@ def fault(tmp_path, text, name="op_llmcompass.csv", **how):
     return message.removeprefix(str(tmp_path / name))
 
 
-def test_the_package_s_own_data_is_every_published_set():
-    datasets, notes = read_datasets(None)
-    assert [dataset.name for dataset in datasets] == list(DATASET_SCHEMAS)
-    assert notes == ()
+def test_the_package_s_own_data_is_every_published_set_but_those_of_the_laboratory():
+    datasets, (note,) = read_datasets(None)
+    assert [dataset.name for dataset in datasets] == [name for name in DATASET_SCHEMAS if name not in LABORATORY]
+    assert note.endswith("are not installed; `pip install -e lab` in the repository adds them")
     assert all(dataset.likes == (dataset.name,) for dataset in datasets)
     # Counts that the public half's own description states.
     counts = {dataset.name: len(dataset.rows) for dataset in datasets}
-    assert counts["op_neusight_fp32"] == 2266
     assert counts["train_vtrain_singlenode"] == 737
     assert counts["mlperf_gpt3"] == 3
+    # README.md and docs/validation.md state the sum.
+    assert sum(counts.values()) == 4712
+
+
+@pytest.mark.parametrize("name", LABORATORY)
+def test_a_set_of_the_laboratory_says_how_to_get_it(name):
+    with pytest.raises(InputError, match=f"{name} is a set of the laboratory.*`pip install -e lab`"):
+        read_datasets(None, [name])
+
+
+def test_kernels_of_a_user_say_which_models_are_not_installed(tmp_path):
+    dataset = read_dataset(write(tmp_path, f"{HEADER}\n{GOOD}\n", "mine.csv"))
+    (entry,) = validate([dataset], load_families(), load_fitted(), baselines={}).sets
+    assert dataset.likes == ("op_modern",)
+    assert list(entry.unscored_reasons) == [NOT_PREDICTED["op_modern"]]
+    assert "`pip install -e lab`" in NOT_PREDICTED["op_modern"]
 
 
 def test_values_are_those_of_the_file():
@@ -113,7 +128,7 @@ def test_rows_without_id_are_named_by_their_place(tmp_path):
         (HEADER, "L4,linear,8,8,Float32,1", "op_neusight_fp32"),
         (HEADER, "TPUv6e,matmul,8,8,bf16,1", "op_tpu_gemm"),
         (HEADER, "tpu-v6e,matmul,8,8,bf16,1", "op_tpu_gemm"),
-        (HEADER, "L4,linear,8,8,fp4,1", "op_llmcompass"),
+        (HEADER, "L4,linear,8,8,fp4,1", "op_modern"),
         ("hardware,n_devices,bytes,latency_us", "A100-SXM,8,1024,10", "collective_kinds"),
         (TRAINING_HEADER, "A100-SXM-80GB,8,24,1024,16,1024,8,1", "train_megatron_sc21"),
         (TRAINING_HEADER, "H100-SXM,8,24,1024,16,1024,8,1", "train_megatron_h100"),

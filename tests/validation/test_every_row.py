@@ -4,18 +4,16 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from kits.measured_rows import changed, public_rows
+from kits.measured_rows import public_rows
+from kits.odd_rows import check_parts, check_refusal, check_variations
 
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.schema import CONTEXT, DATASET_SCHEMAS
+from phaze_opt.validation.registry import FAMILIES, load_families
+from phaze_opt.validation.schema import CONTEXT, DATASET_SCHEMAS, LABORATORY
 from phaze_opt.validation.validate import validate
-
-DEVICES = ("MI300X", "B200-SXM", "Gaudi3", "TPUv5e", "V100-SXM3-32GB", "L4", "a machine of tomorrow")
-DTYPES = ("fp8", "fp32", "tf32", "bf16", "fp4")
 
 
 @pytest.fixture(scope="module")
@@ -28,33 +26,11 @@ def families():
     return load_families()
 
 
-def variations(dataset, num_rows):
-    """A few rows, with other devices, other types, and without one optional column at a time."""
-    step = max(1, len(dataset.rows) // num_rows)
-    rows = dataset.rows[::step][:num_rows]
-    columns = dataset.schema.columns
-    changes = [{"hardware": name} for name in DEVICES if "hardware" in columns]
-    changes += [{"dtype": name} for name in DTYPES if "dtype" in columns]
-    changes += [{name: ""} for name, column in columns.items() if not column.is_required and name in rows[0].values]
-    return [changed(row, **change) for change in changes for row in rows]
-
-
-@pytest.mark.parametrize("name", sorted(set(DATASET_SCHEMAS) - {"mlperf_gpt3"}))
+@pytest.mark.parametrize("name", sorted(set(DATASET_SCHEMAS) - {"mlperf_gpt3", *LABORATORY}))
 @pytest.mark.parametrize("num_rows", [1, pytest.param(2, marks=pytest.mark.slow)])
 def test_rows_of_other_machines_and_without_columns_break_nothing(name, num_rows, datasets, families):
-    rows = variations(datasets[name], num_rows)
     family = next(family for family in families if name in family.datasets)
-    fitted = load_fitted()
-    found = predict_rows([family], rows, fitted)
-    for index, row in enumerate(rows):
-        if index in found.unscored:
-            assert found.unscored[index].strip()
-            continue
-        assert 0 < found.predicted_s[index] < 1e9
-        parts = found.explain(fitted, index)
-        assert sum(part.seconds for part in parts) == pytest.approx(found.predicted_s[index], rel=1e-6)
-        assert family.regime(row)
-        assert family.cell(row)
+    check_variations(family, datasets[name], load_fitted(), num_rows)
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +59,7 @@ def test_the_public_half_is_scored_and_explained(validated):
             assert np.isclose(total, worst.result.predicted_s, rtol=1e-6), (entry.name, worst.result.row.id)
 
 
-@pytest.mark.parametrize("family", load_families(), ids=lambda family: family.name)
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
 def test_public_rows_are_scored_and_their_parts_add_up(family, validated):
     own = [
         (predictions, index)
@@ -95,8 +71,7 @@ def test_public_rows_are_scored_and_their_parts_add_up(family, validated):
     scored = [(predictions, index) for predictions, index in own if predictions.is_scored[index]]
     assert len(scored) == len(own) or family.name in ("silicon", "dies")
     for predictions, index in scored[:: max(1, len(scored) // 60)]:
-        seconds = sum(part.seconds for part in predictions.explain(load_fitted(), index))
-        assert seconds == pytest.approx(predictions.predicted_s[index], rel=1e-9)
+        check_parts(predictions, load_fitted(), [index])
 
 
 REFUSED = [
@@ -110,13 +85,6 @@ REFUSED = [
     ("op_llmcompass", {"op": "sort", "k": ""}, "no model of the operator 'sort'"),
     ("op_llmcompass", {"op": "softmax", "k": "", "hardware": "TPUv6e"}, "on GPUs alone"),
     ("op_llmcompass", {"op": "allreduce_mha", "k": "", "n_devices": 3, "n_nodes": 2}, "equal nodes"),
-    ("op_neusight_fp32", {"op": "conv"}, "no formula"),
-    ("op_neusight_fp32", {"dtype": "fp16"}, "fp16"),
-    ("op_neusight_fp32", {"hardware": "Abacus"}, "no machine is named 'Abacus'"),
-    ("op_neusight_fp32", {"hardware": "Gaudi2"}, "gaudi2 is no GPU"),
-    ("e2e_neusight_fp32", {"dtype": "fp16"}, "fp16"),
-    ("e2e_neusight_fp32", {"hardware": "Abacus"}, "Abacus"),
-    ("e2e_neusight_fp32", {"hardware": "TPUv5e"}, "tpu-v5e is no GPU"),
     ("train_vtrain_multinode", {"hardware": "A1000"}, "no machine is named 'A1000'"),
     ("train_vtrain_multinode", {"dtype": "fp8"}, "has no fp8 path"),
     ("train_vtrain_multinode", {"tp": 5, "n_devices": 60}, "do not divide by tensor parallel degree 5"),
@@ -124,16 +92,9 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("name", "values", "reason"), REFUSED)
-def test_what_cannot_be_predicted_says_why(name, values, reason):
-    """Alone it teaches no constant; its neighbours are priced."""
+@pytest.mark.parametrize("refusal", REFUSED, ids=lambda refusal: f"{refusal[0]}-{refusal[2]}")
+def test_what_cannot_be_predicted_says_why(refusal):
+    name = refusal[0]
     family = next(family for family in load_families() if name in family.datasets)
     good = next(row for row in public_rows(name) if row.values.get("k") or "k" not in row.values)
-    odd = changed(good, **values)
-    compiled = family.compile([good, odd])
-    assert set(compiled.unscored) == {1}
-    assert reason in compiled.unscored[1]
-    assert np.isfinite(compiled.seconds(load_fitted())).tolist() == [True, False]
-    assert np.isnan(family.compile([odd]).seconds(load_fitted())).all()
-    if family.name in ("operators", "collectives", "modern-training"):
-        assert family.parameters([odd]) == ()
+    check_refusal(family, good, refusal, load_fitted())

@@ -25,7 +25,6 @@ STEPS = {
 OPERATORS = "hardware,op,m,n,k,dtype,timing,latency_us"
 CALLS = {
     "op_llmcompass": "a100-80g,matmul,4096,4096,4096,fp16,host,600",
-    "op_neusight_fp32": "L4,linear,4096,4096,4096,fp32,device,9000",
     "op_tpu_gemm": "TPUv6e,matmul,4096,4096,4096,bf16,host,260",
 }
 
