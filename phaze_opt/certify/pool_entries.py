@@ -188,13 +188,13 @@ def without_unused(
     return _with_entries(pool, thin), renamed
 
 
-def pool_parts(pool: PoolFile, size_of: Callable[[BoundEntry], int], *, room: int) -> list[PoolFile]:
+def pool_parts(pool: PoolFile, size_of: Callable[[BoundEntry], float], *, room: float) -> list[PoolFile]:
     """A pool in parts, each with all topologies and blocks, and as many further entries as there is room for.
 
     Args:
         pool: of a proof.
-        size_of: values of an entry.
-        room: that the entries of a part may take.
+        size_of: share of a line that an entry takes.
+        room: share that the entries of a part may take.
     """
     places = [
         (number, at, entry)
@@ -232,7 +232,7 @@ def _with_entries(pool: PoolFile, entries: Mapping[tuple[int, int], Sequence[Bou
     )
 
 
-def grouped(items: Sequence[_T], sizes: Sequence[int], *, room: int) -> list[tuple[_T, ...]]:
+def grouped(items: Sequence[_T], sizes: Sequence[float], *, room: float) -> list[tuple[_T, ...]]:
     """Items in groups that follow one another, each of as many as there is room for, and of one at least."""
     groups: list[list[_T]] = [[]]
     left = room

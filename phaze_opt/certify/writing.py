@@ -44,7 +44,7 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proof import Proof
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXES
-from phaze_opt.record.input_files import MAX_PARTS, MAX_VALUES, count_values
+from phaze_opt.record.input_files import MAX_PART_BYTES, MAX_PARTS, MAX_VALUES, count_values, line_share
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.whole_file import sync_directory as sync_path
 from phaze_opt.record.whole_file import unwritable
@@ -54,8 +54,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MAX_NAME = 80
-_SPARE_VALUES = 10
-"""Of what stands around solutions."""
 _DIGEST_DIGITS = 16
 _REASONS = tuple(reason.value for reason in Infeasibility)
 
@@ -70,7 +68,7 @@ def write_certificate(proof: Proof, directory: Path, *, wall_s: float) -> Certif
     """Write a certificate in place of what the directory holds.
 
     Raises:
-        InputError: it cannot be written.
+        InputError: it cannot be written, or no check would read as much.
     """
     part = _part(directory)
     try:
@@ -79,8 +77,9 @@ def write_certificate(proof: Proof, directory: Path, *, wall_s: float) -> Certif
         certificate = _write_files(proof, part, wall_s=wall_s)
         _swap(part, directory)
     except OSError as error:
-        shutil.rmtree(part, ignore_errors=True)
         raise unwritable(directory, error, what="the certificate") from error
+    finally:
+        shutil.rmtree(part, ignore_errors=True)
     return certificate
 
 
@@ -131,15 +130,17 @@ def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate
     _write_points(state, numbers, directory / POINTS_FILE)
     pool = pool_file(proof.bounder)
     parts = [_json(PoolFile, pool)]
-    if count_values(parts[0]) > MAX_VALUES:
+    if line_share(parts[0]) > 1.0:
         pool, tables = without_unused(pool, tables, proof.bounder.slots)
         parts = _pool_parts(pool)
     np.savez_compressed(directory / MULTIPLIERS_FILE, allow_pickle=False, **tables)
-    _write_parts(directory / POOL_FILE, parts)
+    (directory / POOL_FILE).write_bytes(_lines(parts, name=POOL_FILE))
     solutions = [state.solved[index].solution for index in sorted(state.solved)]
     kept = [solution for solution in solutions if solution is not None]
-    groups = grouped(kept, [_size(Solution, each) for each in kept], room=MAX_VALUES - _SPARE_VALUES)
-    _write_parts(directory / SOLUTIONS_FILE, [_json(SolutionsFile, SolutionsFile(group)) for group in groups])
+    room = 1.0 - _share(SolutionsFile, SolutionsFile(()))
+    groups = grouped(kept, [_share(Solution, each) for each in kept], room=room)
+    parts = [_json(SolutionsFile, SolutionsFile(group)) for group in groups]
+    (directory / SOLUTIONS_FILE).write_bytes(_lines(parts, name=SOLUTIONS_FILE))
     certificate = Certificate(
         format=FORMAT,
         claim=proof.claim,
@@ -154,7 +155,8 @@ def _write_files(proof: Proof, directory: Path, *, wall_s: float) -> Certificate
         axes=problem.axes,
     )
     certificate = replace(certificate, digest=content_digest(to_plain(Certificate, certificate)))
-    _write_parts(directory / CERTIFICATE_FILE, [_json(Certificate, certificate)])
+    stated = statement_line(Certificate, certificate, name=CERTIFICATE_FILE)
+    (directory / CERTIFICATE_FILE).write_bytes(stated)
     return certificate
 
 
@@ -237,31 +239,43 @@ def _words(codes: NDArray[Any], words: tuple[str, ...]) -> pa.Array:
 def _pool_parts(pool: PoolFile) -> list[bytes]:
     """A pool as lines that the check reads."""
 
-    def size_of(entry: BoundEntry) -> int:
-        return _size(PoolBlock, PoolBlock((), (), (entry,)))
+    def size_of(entry: BoundEntry) -> float:
+        return _share(PoolBlock, PoolBlock((), (), (entry,)))
 
-    room = MAX_VALUES - _size(PoolFile, without_entries(pool))
+    room = 1.0 - _share(PoolFile, without_entries(pool))
     return [_json(PoolFile, part) for part in pool_parts(pool, size_of, room=room)]
 
 
-def _write_parts(path: Path, parts: Sequence[bytes]) -> None:
-    """A file of lines.
+def statement_line(kind: type[Any], statement: object, *, name: str) -> bytes:
+    """Content of ``certificate.json`` or ``front.json``.
+
+    Raises:
+        InputError: the check would not read it.
+    """
+    return _lines([_json(kind, statement)], name=name, most=1)
+
+
+def _lines(parts: Sequence[bytes], *, name: str, most: int = MAX_PARTS) -> bytes:
+    """Content of a file of lines.
 
     Raises:
         InputError: the check would not read as many, or as long ones.
     """
-    if len(parts) > MAX_PARTS or max(map(count_values, parts)) > MAX_VALUES:
-        total = sum(map(count_values, parts))
+    lines = [part + b"\n" for part in parts]
+    content = b"".join(lines)
+    if len(lines) > most or max(map(line_share, lines)) > 1.0:
         message = (
-            f"{path.name} would hold {total:,} values, more than the {MAX_PARTS} lines of {MAX_VALUES:,} that a "
-            "check reads; give a larger --tolerance, fewer goals or a smaller space"
+            f"{name} would hold {count_values(content):,} values in {len(content):,} bytes, and a check reads at most "
+            f"{most} lines of {MAX_VALUES:,} values and {MAX_PART_BYTES:,} bytes; give a larger --tolerance, fewer "
+            "goals or a smaller space"
         )
         raise InputError(message)
-    path.write_bytes(b"".join(part + b"\n" for part in parts))
+    return content
 
 
-def _size(kind: type[Any], value: object) -> int:
-    return count_values(_json(kind, value)) + 1
+def _share(kind: type[Any], value: object) -> float:
+    """Of a line that a value takes, and what parts it from the next."""
+    return line_share(_json(kind, value) + b", ")
 
 
 def _json(kind: type[Any], value: object) -> bytes:

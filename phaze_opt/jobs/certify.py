@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from phaze_opt.errors import InputError
+from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.jobs.options import (
     JOBS_HELP,
     MAX_JOBS,
@@ -172,7 +172,7 @@ def check_given(given: Collection[str], *, is_robust: bool) -> None:
 
 
 def checked(path: Path, watch: "Watch") -> "CheckReport | FrontReport":
-    """A certificate (its directory, or a file in it), checked by independent code.
+    """A certificate (its directory, or a file in it), checked by independent code; a record of that lies beside it.
 
     Raises:
         InputError: there is no certificate.
@@ -180,6 +180,8 @@ def checked(path: Path, watch: "Watch") -> "CheckReport | FrontReport":
     """
     from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE
     from phaze_opt.certify.check.check import check_certificate
+    from phaze_opt.certify.check.files import forget_check, keep_check
+    from phaze_opt.certify.check.worlds import check_front_over_worlds
     from phaze_opt.record.input_files import is_directory, is_file
 
     directory = path if is_directory(path) else path.parent
@@ -189,16 +191,22 @@ def checked(path: Path, watch: "Watch") -> "CheckReport | FrontReport":
         message = f"'{path}' {what}; {_held_words(path, (CERTIFICATE_FILE, FRONT_FILE))}"
         raise InputError(message, source="--check")
 
-    with watch.progress("check") as show:
+    try:
+        with watch.progress("check") as show:
 
-        def on_progress(moved: "CheckProgress") -> None:
-            show(moved.stage.value, moved.num_done, moved.num_all, "")
+            def on_progress(moved: "CheckProgress") -> None:
+                show(moved.stage.value, moved.num_done, moved.num_all, "")
 
-        if is_over_worlds:
-            from phaze_opt.certify.check.worlds import check_front_over_worlds
-
-            return check_front_over_worlds(directory, on_progress=on_progress)
-        return check_certificate(path, on_progress=on_progress)
+            report = (
+                check_front_over_worlds(directory, on_progress=on_progress)
+                if is_over_worlds
+                else check_certificate(path, on_progress=on_progress)
+            )
+    except CertificateError:
+        forget_check(directory)
+        raise
+    keep_check(directory, report.digest)
+    return report
 
 
 def _held_words(path: Path, names: Collection[str]) -> str:

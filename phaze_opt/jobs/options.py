@@ -124,7 +124,7 @@ class BaselineOptions:
         """The machines.
 
         Raises:
-            InputError: a name is blank or repeated.
+            InputError: as `machine_names`.
         """
         return machine_names(self.baseline)
 
@@ -133,8 +133,10 @@ def machine_names(text: str) -> tuple[str, ...]:
     """Machines separated by commas; sizes inline belong to one design, and one named again begins another.
 
     Raises:
-        InputError: a name is blank or repeated.
+        InputError: a name is blank, or two are of one machine.
     """
+    from phaze_opt.hardware.device_catalogue import find_device
+
     found: list[str] = []
     keys: set[str] = set()
     for word in (each.strip() for each in text.split(",")):
@@ -148,6 +150,11 @@ def machine_names(text: str) -> tuple[str, ...]:
     if not all(found) or len(set(found)) < len(found):
         message = f"'{text[:60]}' must be machines separated by commas, each once, such as h100,mi300x"
         raise InputError(message, source="--baseline")
+    of_machine: dict[str, str] = {}
+    for name in found:
+        if (device := find_device(name)) is not None and (other := of_machine.setdefault(device.name, name)) != name:
+            message = f"{other} and {name} are one machine; name it once"
+            raise InputError(message, source="--baseline")
     return tuple(found)
 
 

@@ -100,17 +100,18 @@ def load_space(options: SpaceOptions, scenario: Scenario) -> SearchSpace:
 
 
 def check_machines(names: Sequence[str], scenario: Scenario, constants: Constants) -> None:
-    """See that there are machines or designs of the names before anything runs.
+    """See that there are machines or designs of the names, as answers have them, before anything runs.
 
     Raises:
         InputError: one is none, or cannot be built of the silicon in force.
     """
-    from phaze_opt.hardware.presets import find_machine, load_architecture
+    from phaze_opt.hardware.presets import find_machine
+    from phaze_opt.objective.reference_machines import load_reference
 
     for name in names:
         try:
             if scenario.plans is None or find_machine(name) is None:
-                load_architecture(name, constants=constants)
+                load_reference(name, constants)
         except InputError as error:
             raise InputError(str(error), source="--baseline") from error
 

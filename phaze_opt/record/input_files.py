@@ -25,6 +25,8 @@ MAX_VALUES = 4_000_000
 """Of a line of JSON in a certificate: a few hundred MB in memory while it is read."""
 MAX_PARTS = 4
 """Lines of such a file: each a whole JSON value that goes on where the one before ends."""
+MAX_PART_BYTES = 64 << 20
+"""Of such a line; of a file that is read the mean of all that it may have."""
 PIPE_WAIT_S = 60.0
 """How long the next bytes of a pipe are waited for."""
 _HANDED_OVER = ("/dev/", "/proc/")
@@ -142,6 +144,11 @@ def _unreadable(error: OSError | ValueError, *, kind: str, max_bytes: int) -> st
 def count_values(content: bytes) -> int:
     """Numbers, words, lists and objects of JSON, at most."""
     return sum(content.count(mark) for mark in (b",", b"[", b"{", b":"))
+
+
+def line_share(content: bytes) -> float:
+    """How much of a line of a certificate JSON takes, by its values or its bytes: at most 1 where it fits."""
+    return max(count_values(content) / MAX_VALUES, len(content) / MAX_PART_BYTES)
 
 
 def parse_json(text: str, *, source: str) -> Any:

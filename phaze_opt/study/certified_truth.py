@@ -1,8 +1,9 @@
 """Truth from certificates: what `phaze-opt certify` left in the working directory, matched by the problem's digest.
 
 Certificates are matched by the digest inside them, never by a name, and only those count that are proved within their
-tolerance, whose files are whole (sha256), and whose claim is what their rows say. They are not proved anew here: that
-is `certify --check`. What a search or study has itself evaluated is held against them (`contradiction`).
+tolerance, whose files are whole (sha256), whose claim is what their rows say, and beside which a record says that the
+check passed. They are not checked anew here: that is `certify --check`. What a search or study has itself evaluated is
+held against them (`contradiction`).
 """
 
 import json
@@ -11,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FORMAT, Claim
-from phaze_opt.certify.check.files import read_claimed
+from phaze_opt.certify.check.files import is_checked, read_claimed
 from phaze_opt.certify.problem import CERTIFICATES_DIRECTORY
 from phaze_opt.certify.prove import front_values
 from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
-from phaze_opt.record.input_files import parse_json, read_text_file
+from phaze_opt.record.input_files import MAX_PART_BYTES, parse_json, read_text_file
 from phaze_opt.study.result import ROUNDING, Truth, TruthKind, TruthRecord
 
 _LOGGER = logging.getLogger(__name__)
@@ -52,13 +53,16 @@ def certified_truth(problem_digest: str, *, certificates: Path) -> TruthRecord |
 
 
 def _read(path: Path, problem_digest: str) -> TruthRecord | None:
-    """The truth of a certificate; None if it is of another problem or another format, or not proved."""
-    data = parse_json(read_text_file(path, kind="a certificate"), source=str(path))
+    """The truth of a certificate; None if it is of another problem or another format, not proved or not checked."""
+    data = parse_json(read_text_file(path, kind="a certificate", max_bytes=MAX_PART_BYTES), source=str(path))
     if data["problem_digest"] != problem_digest or data["format"] != FORMAT:
         return None
     certificate = read_claimed(path.parent)
     claim = certificate.claim
     if not claim.is_proved:
+        return None
+    if not is_checked(path.parent, certificate.digest):
+        _LOGGER.warning("a proof of this problem is not checked: run phaze-opt certify --check '%s'", path.parent)
         return None
     return TruthRecord(
         problem_digest=problem_digest,

@@ -10,14 +10,16 @@ from forger import Forger
 from small_problems import small_problem, small_scenario, small_space
 
 from phaze_opt.certify import writing
-from phaze_opt.certify.certificate import POOL_FILE, SOLUTIONS_FILE
+from phaze_opt.certify.certificate import POOL_FILE, SOLUTIONS_FILE, SolutionsFile
 from phaze_opt.certify.check import files
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import certify
 from phaze_opt.certify.result import CertifyResult
+from phaze_opt.certify.writing import statement_line
 from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.record import input_files
 from phaze_opt.record.input_files import MAX_PARTS, count_values
 from phaze_opt.schedule.problem import Exclusivity
 
@@ -47,12 +49,13 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    """States fewer values for a line, to prover and checker alike."""
+def limit(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """States fewer values or bytes for a line, to prover and checker alike."""
 
-    def limit(values: int) -> None:
-        monkeypatch.setattr(writing, "MAX_VALUES", values)
-        monkeypatch.setattr(files, "MAX_VALUES", values)
+    def limit(**most: int) -> None:
+        for name, number in most.items():
+            for module in (input_files, writing, files):
+                monkeypatch.setattr(module, f"MAX_{name.upper()}", number)
 
     return limit
 
@@ -64,10 +67,10 @@ def confirmed(report: CheckReport) -> tuple[object, ...]:
 
 @pytest.mark.parametrize(("share", "num_lines"), [(1.0, 1), (0.99, 1), (0.6, 2), (0.5, 4)])
 def test_what_is_written_under_a_limit_is_read_under_it(
-    share: float, num_lines: int, whole: Path, limit: Callable[[int], None], tmp_path: Path
+    share: float, num_lines: int, whole: Path, limit: Callable[..., None], tmp_path: Path
 ) -> None:
     size, known = count_values(lines(whole)[0]), confirmed(check_certificate(whole))
-    limit(int(share * size))
+    limit(values=int(share * size))
     result = prove(tmp_path)
     written = lines(result.directory)
     assert len(written) == num_lines
@@ -81,11 +84,33 @@ def test_what_is_written_under_a_limit_is_read_under_it(
         }
 
 
-def test_a_proof_beyond_all_lines_is_refused_and_leaves_nothing(limit: Callable[[int], None], tmp_path: Path) -> None:
-    limit(400)
-    with pytest.raises(InputError, match=r"pool.json would hold [\d,]+ values, more than the 4 lines of 400"):
+@pytest.mark.parametrize(
+    ("most", "name"), [({"values": 400}, "pool"), ({"part_bytes": 1000}, "pool"), ({"part_bytes": 6000}, "solutions")]
+)
+def test_a_proof_beyond_all_lines_is_refused_and_leaves_nothing(
+    most: dict[str, int], name: str, limit: Callable[..., None], tmp_path: Path
+) -> None:
+    limit(**most)
+    with pytest.raises(
+        InputError, match=rf"{name}.json would hold [\d,]+ values in [\d,]+ bytes, and a check reads at most"
+    ):
         prove(tmp_path)
     assert [each.name for each in tmp_path.rglob("*.json")] == []
+    limit(values=1)
+    with pytest.raises(InputError, match=r"front.json would hold .* at most 1 lines"):
+        statement_line(SolutionsFile, SolutionsFile(()), name="front.json")
+
+
+def test_lines_of_long_numbers_keep_to_bytes_too(whole: Path, limit: Callable[..., None], tmp_path: Path) -> None:
+    """The pool's numbers have 17 digits: its bytes run out where its values would do."""
+    size, most = len(lines(whole)[0]), 12_000
+    limit(part_bytes=most)
+    result = prove(tmp_path)
+    written = lines(result.directory) + lines(result.directory, SOLUTIONS_FILE)
+    assert max(map(len, written)) < most < size
+    assert len(lines(result.directory)) > 1
+    assert len(lines(result.directory, SOLUTIONS_FILE)) > 1
+    assert confirmed(check_certificate(result.directory)) == confirmed(check_certificate(whole))
 
 
 def halved(forger: Forger, change: Callable[[dict[str, object]], None] = lambda _: None) -> None:

@@ -1,6 +1,7 @@
 """``phaze-opt certify`` has independent code check what it proved before it says so, by real provers and checkers."""
 
 import json
+from pathlib import Path
 
 import pytest
 from command_runs import printed, refused, run_json
@@ -75,3 +76,29 @@ def test_every_certificate_of_the_answer_is_checked(arguments, capsys, monkeypat
     files = [data["file"], *(each["file"] for each in data["equal_to"]["found"])]
     assert len(files) > 1
     assert [str(path) for path in seen] == files
+
+
+def test_a_search_believes_what_was_checked(arguments, capsys, caplog):
+    """Whether `certify` did it, or `certify --check` afterwards; no longer once a check fails."""
+    place = run_json([*arguments, "--no-check"], capsys)["file"]
+    search = ["search" if each == "certify" else each for each in arguments]
+
+    def believed():
+        """Whether there is a regret, or else the sentence."""
+        caplog.clear()
+        data = run_json([*search, "--trials", "4"], capsys)
+        says = f"not checked: run phaze-opt certify --check '{place}'" in caplog.text
+        assert says == (data["regret"] is None), caplog.text
+        return not says
+
+    assert not believed()
+    assert run_json(["certify", "--check", place], capsys)["valid"]
+    assert believed()
+    points = Path(place) / "points.parquet"
+    whole = points.read_bytes()
+    points.write_bytes(whole[:-9])
+    assert not run_json(["certify", "--check", place], capsys, code=1)["valid"]
+    points.write_bytes(whole)
+    assert not believed()
+    run_json([*arguments, "--resume"], capsys)
+    assert believed()

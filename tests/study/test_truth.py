@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import shutil
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ from pyarrow import parquet
 from toy_study import CONFIG, ENGINE
 
 from phaze_opt.certify.certificate import content_digest
+from phaze_opt.certify.check.files import CHECK_FILE, forget_check, keep_check
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
 from phaze_opt.errors import InputError
@@ -233,6 +235,30 @@ def test_a_broken_one_is_left_out_with_a_warning(spoil, tmp_path, caplog):
 
 
 @pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes()[:-5]),
+        lambda path: path.write_text(path.read_text() + " "),
+        lambda path: path.write_text(path.read_text().replace('"digest": "', '"digest": "0')),
+        lambda path: path.write_text(path.read_text().replace("phaze-opt ", "phaze-opt 9")),
+        lambda path: (path.unlink(), path.mkdir()),
+        lambda path: (path.unlink(), os.mkfifo(path)),
+    ],
+    ids=["missing", "truncated", "longer", "other digest", "other version", "directory", "pipe"],
+)
+def test_without_a_record_of_its_check_a_certificate_proves_nothing(spoil, tmp_path, caplog):
+    place = write(tmp_path / "it")
+    digest = json.loads((place / "certificate.json").read_text())["digest"]
+    spoil(place / CHECK_FILE)
+    assert certified_truth(DIGEST, certificates=tmp_path) is None
+    assert caplog.messages == [f"a proof of this problem is not checked: run phaze-opt certify --check '{place}'"]
+    forget_check(place)
+    keep_check(place, digest)
+    assert (certified_truth(DIGEST, certificates=tmp_path) is None) == (place / CHECK_FILE).is_dir()
+
+
+@pytest.mark.parametrize(
     ("value", "expected", "point", "gap"),
     [(99.0, 100.0, POINT, 0.005), (100.0, 100.0, POINT, 0.005), (100.2, 100.2, OTHER, 100.5 / 100.2 - 1)],
 )
@@ -335,6 +361,7 @@ def test_the_real_prover_against_every_evaluation(tmp_path):
     problem = CertifyProblem(scenario, space, condition.constants)
     assert problem.digest == condition.problem_digest
     result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path / "certificates"))
+    keep_check(result.directory, result.certificate.digest)
     truth = find_truth(condition, cache_dir=tmp_path, certificates=tmp_path / "certificates")
     objective = Objective(scenario)
     values = [objective.evaluate(point).throughput_samples_per_s for point in space.points()]
@@ -348,7 +375,7 @@ def test_the_real_prover_against_every_evaluation(tmp_path):
 
 
 def raised_claim(directory, *, with_row):
-    """The claim raised by a quarter, every digest redone; the incumbent's row too, if told so."""
+    """The claim raised by a quarter, every digest and the record redone; the incumbent's row too, if told so."""
     path = directory / "certificate.json"
     data = json.loads(path.read_text())
     claim = data["claim"]
@@ -362,6 +389,7 @@ def raised_claim(directory, *, with_row):
         parquet.write_table(pa.table(columns, schema=table.schema), points)
         data["files"]["points.parquet"] = hashlib.sha256(points.read_bytes()).hexdigest()
     path.write_text(json.dumps(data | {"digest": content_digest(data)}))
+    keep_check(directory, content_digest(data))
 
 
 def test_a_claim_that_its_rows_do_not_say_is_left_out(tmp_path, caplog):
@@ -424,6 +452,7 @@ def test_a_certified_front_is_what_several_objectives_are_measured_by(tmp_path):
     problem = CertifyProblem(condition.scenario, condition.space, condition.constants, Goal.PARETO)
     assert problem.digest == condition.problem_digest
     result = certify(problem, CertifyOptions(tolerance=0.0, directory=tmp_path))
+    keep_check(result.directory, result.certificate.digest)
     truth = certified_truth(condition.problem_digest, certificates=tmp_path).truth
     assert sorted(truth.front) == sorted(
         (design.throughput_samples_per_s, design.tdp_w, design.area_mm2) for design in result.front

@@ -123,6 +123,7 @@ def _check(directory: Path, tell: OnProgress, constants: Constants | None) -> Ch
         problem=describe_problem(certificate),
         differences=find_differences(certificate, problem.constants),
         axes=certificate.axes,
+        digest=certificate.digest,
     )
     return Checked(report, files)
 

@@ -6,6 +6,7 @@ import json
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -13,6 +14,7 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt import __version__
 from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
     DATA_FILES,
@@ -35,6 +37,7 @@ from phaze_opt.certify.check.points_table import PointsTable, check_rows, read_p
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.record.input_files import (
+    MAX_PART_BYTES,
     MAX_PARTS,
     MAX_VALUES,
     count_values,
@@ -46,6 +49,7 @@ from phaze_opt.record.input_files import (
     shorten,
 )
 from phaze_opt.record.plain_data import from_plain, to_plain
+from phaze_opt.record.whole_file import replace_file
 
 _TYPE = np.dtype(np.int32)
 _MAX_HEADER_BYTES = 10_000
@@ -55,13 +59,11 @@ _BROKEN_ARCHIVE = (
     zlib.error,
 )  # fmt: skip
 """What numpy and zipfile raise on archives that are none, encrypted, or cut short."""
-MAX_STATEMENT_BYTES = 4 << 20
-"""No ``certificate.json`` comes near it."""
-MAX_PART_BYTES = 64 << 20
-"""Of a JSON file that is read in parts, the mean of each."""
 POINT_BYTES = 256
 SPARE_BYTES = 1 << 20
 """Bytes of ``points.parquet``: a row's at most, whatever is in it, and what a file takes beside its rows."""
+CHECK_FILE = "checked.json"
+"""Says that a check passed, by which version and of which statement; no part of the certificate."""
 _T = TypeVar("_T")
 
 
@@ -201,7 +203,7 @@ def read_claimed(directory: Path) -> Certificate:
 
 def _read_contents(directory: Path) -> tuple[Certificate, dict[str, bytes], str]:
     """The certificate, every file by its name, and the name of the first whose digest is another; empty for none."""
-    contents = {CERTIFICATE_FILE: _read_bytes(directory, CERTIFICATE_FILE, MAX_STATEMENT_BYTES)}
+    contents = {CERTIFICATE_FILE: _read_bytes(directory, CERTIFICATE_FILE, MAX_PART_BYTES)}
     statement = _parse(contents[CERTIFICATE_FILE], CERTIFICATE_FILE)
     certificate = _value(Certificate, statement, CERTIFICATE_FILE)
     if certificate.format != FORMAT:
@@ -221,7 +223,7 @@ def read_front(directory: Path) -> FrontOverWorlds:
     Raises:
         CertificateError: it is missing, changed or of another form.
     """
-    content = _parse(_read_bytes(directory, FRONT_FILE, MAX_STATEMENT_BYTES), FRONT_FILE)
+    content = _parse(_read_bytes(directory, FRONT_FILE, MAX_PART_BYTES), FRONT_FILE)
     front = _value(FrontOverWorlds, content, FRONT_FILE)
     if front.format != FORMAT:
         refuse(f"format is {front.format}, not {FORMAT}", file=FRONT_FILE)
@@ -238,6 +240,36 @@ def check_unchanged(files: CertificateFiles) -> None:
     """
     if files.changed:
         _refuse_changed(files.changed)
+
+
+def keep_check(directory: Path, digest: str) -> None:
+    """Record that the check of a statement passed, if the directory can be written.
+
+    Args:
+        directory: of the certificate, or of the front over worlds.
+        digest: that the statement gives of itself, and of all files by their digests.
+    """
+    with suppress(InputError):
+        replace_file(directory / CHECK_FILE, _check_record(digest))
+
+
+def forget_check(directory: Path) -> None:
+    """Remove the record of a check that passed, if the directory can be written."""
+    with suppress(OSError):
+        (directory / CHECK_FILE).unlink(missing_ok=True)
+
+
+def is_checked(directory: Path, digest: str) -> bool:
+    """Whether the record is, to the byte, what this version's check leaves of a statement that passes."""
+    record = _check_record(digest)
+    try:
+        return read_bytes(directory / CHECK_FILE, len(record)) == record
+    except OSError:
+        return False
+
+
+def _check_record(digest: str) -> bytes:
+    return json.dumps({"checked_by": f"phaze-opt {__version__}", "digest": digest}).encode() + b"\n"
 
 
 def _refuse_changed(name: str) -> NoReturn:
@@ -269,7 +301,7 @@ def _check_names(directory: Path, certificate: Certificate) -> None:
             refuse("the file is missing", file=name)
     if (directory / JOURNAL_DIRECTORY).is_dir():
         found.discard(JOURNAL_DIRECTORY)
-    unknown = sorted(found - {CERTIFICATE_FILE, *DATA_FILES})
+    unknown = sorted(found - {CERTIFICATE_FILE, CHECK_FILE, *DATA_FILES})
     if unknown:
         refuse("no certificate holds such a file or directory", file=unknown[0])
     if set(certificate.files) != set(DATA_FILES):

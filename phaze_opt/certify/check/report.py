@@ -56,6 +56,7 @@ class CheckReport:
         problem: what the claim is about, a sentence each: names alone could be anyone's.
         axes: goals of a front.
         differences: where that is not what the package has under the names given, a sentence each.
+        digest: of the statement.
     """
 
     directory: Path
@@ -74,6 +75,7 @@ class CheckReport:
     problem: tuple[str, ...] = ()
     differences: tuple[str, ...] = ()
     axes: tuple[FrontAxis, ...] = ()
+    digest: str = ""
 
 
 def refuse(rule: str, *, file: str, row: int | None = None, cause: Exception | None = None) -> NoReturn:

@@ -58,6 +58,11 @@ class FrontReport:
     problem: tuple[str, ...]
     differences: tuple[str, ...]
 
+    @property
+    def digest(self) -> str:
+        """Of the statement."""
+        return self.front.digest
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rates:

@@ -45,7 +45,7 @@ from phaze_opt.certify.robust.prover import ProverBench, RobustProver
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult, RobustStage
 from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions, words_of
 from phaze_opt.certify.tasks import Workers
-from phaze_opt.certify.writing import certificate_directory, write_certificate
+from phaze_opt.certify.writing import certificate_directory, statement_line, write_certificate
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.record.lock import locked
@@ -259,7 +259,7 @@ class _FrontAnalysis:
             has_bands_of_worlds=False,
         )
         found = replace(found, digest=content_digest(to_plain(FrontOverWorlds, found)))
-        replace_file(stated, json.dumps(to_plain(FrontOverWorlds, found)) + "\n")
+        replace_file(stated, statement_line(FrontOverWorlds, found, name=FRONT_FILE))
         return found
 
     def _tell_round(self, front: FrontProof, num_open: int) -> None:

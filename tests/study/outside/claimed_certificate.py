@@ -10,6 +10,7 @@ import pyarrow as pa
 from pyarrow import parquet
 
 from phaze_opt.certify.certificate import FORMAT, Certificate, CertificateProvenance, Claim, content_digest
+from phaze_opt.certify.check.files import keep_check
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
@@ -55,6 +56,7 @@ def write_certificate(directory: Path, claim: Claim, digest: str, *, space: Sear
     )
     certificate = replace(certificate, digest=content_digest(to_plain(Certificate, certificate)))
     (directory / "certificate.json").write_text(json.dumps(to_plain(Certificate, certificate)))
+    keep_check(directory, certificate.digest)
     return directory
 
 
