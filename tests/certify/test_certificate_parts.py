@@ -84,9 +84,7 @@ def test_what_is_written_under_a_limit_is_read_under_it(
         }
 
 
-@pytest.mark.parametrize(
-    ("most", "name"), [({"values": 400}, "pool"), ({"part_bytes": 1000}, "pool"), ({"part_bytes": 6000}, "solutions")]
-)
+@pytest.mark.parametrize(("most", "name"), [({"values": 400}, "pool"), ({"part_bytes": 1000}, "pool")])
 def test_a_proof_beyond_all_lines_is_refused_and_leaves_nothing(
     most: dict[str, int], name: str, limit: Callable[..., None], tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ from small_problems import brute_force, small_model
 
 from phaze_opt.certify.certificate import SOLUTIONS_FILE, SolvedFusion, SolvedModel
 from phaze_opt.certify.check.check import check_certificate
-from phaze_opt.certify.check.files import read_certificate
+from phaze_opt.certify.check.files import keep_check, read_certificate
 from phaze_opt.certify.check.plan_bounds import planned_models
 from phaze_opt.certify.check.plan_solutions import PlanSolutions
 from phaze_opt.certify.check.problem_data import PHASES, check_problem
@@ -81,6 +81,7 @@ def test_what_is_attained_is_with_groups_and_studies_take_it_for_the_truth(tmp_p
     assert gains.min() >= 0.0
     assert report.claim.value == pytest.approx(max(values), rel=1e-9)
     assert max(values) <= report.claim.value_upper
+    keep_check(result.directory, report.digest)
     known = certified_truth(problem.digest, certificates=tmp_path)
     assert known is not None
     assert known.truth is not None

@@ -97,7 +97,7 @@ def test_a_search_believes_what_was_checked(arguments, capsys, caplog):
     points = Path(place) / "points.parquet"
     whole = points.read_bytes()
     points.write_bytes(whole[:-9])
-    assert not run_json(["certify", "--check", place], capsys, code=1)["valid"]
+    assert not run_json(["certify", "--check", place], capsys, code=2)["valid"]
     points.write_bytes(whole)
     assert not believed()
     run_json([*arguments, "--resume"], capsys)

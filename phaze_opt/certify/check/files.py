@@ -14,7 +14,6 @@ from typing import Any, NoReturn, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt import __version__
 from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
     DATA_FILES,
@@ -63,7 +62,7 @@ POINT_BYTES = 256
 SPARE_BYTES = 1 << 20
 """Bytes of ``points.parquet``: a row's at most, whatever is in it, and what a file takes beside its rows."""
 CHECK_FILE = "checked.json"
-"""Says that a check passed, by which version and of which statement; no part of the certificate."""
+"""Says that a check of a statement passed; no part of the certificate."""
 _T = TypeVar("_T")
 
 
@@ -260,7 +259,7 @@ def forget_check(directory: Path) -> None:
 
 
 def is_checked(directory: Path, digest: str) -> bool:
-    """Whether the record is, to the byte, what this version's check leaves of a statement that passes."""
+    """Whether the record is, to the byte, what the check leaves of a statement that passes."""
     record = _check_record(digest)
     try:
         return read_bytes(directory / CHECK_FILE, len(record)) == record
@@ -269,7 +268,7 @@ def is_checked(directory: Path, digest: str) -> bool:
 
 
 def _check_record(digest: str) -> bytes:
-    return json.dumps({"checked_by": f"phaze-opt {__version__}", "digest": digest}).encode() + b"\n"
+    return json.dumps({"format": FORMAT, "checked": digest}).encode() + b"\n"
 
 
 def _refuse_changed(name: str) -> NoReturn:

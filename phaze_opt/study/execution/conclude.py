@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from phaze_opt.certify.check.check import check_certificate
+from phaze_opt.certify.check.files import keep_check
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, has_too_many_rows
 from phaze_opt.certify.result import CertifyProgress
@@ -103,7 +105,11 @@ class StudyCompletion:
                 keep_truth(record, cache_dir=self.directory.truths)
 
     def _prove(self, number: int, condition: Condition) -> None:
-        """Prove the optimum, and leave the certificate where `phaze-opt certify` does; what does not close is said."""
+        """Prove the optimum, check the proof, and leave it where `phaze-opt certify` does; what does not close is said.
+
+        Raises:
+            CertificateError: the check refuses it: a bug.
+        """
         if not is_provable(condition.goal):
             _LOGGER.warning(
                 "%s is not proved: certificates are of no goal of energy; an enumeration as truth bounds and evaluates "
@@ -126,6 +132,9 @@ class StudyCompletion:
                 100.0 * claim.gap,
                 100.0 * options.tolerance,
             )
+            return
+        # The truth that searches are judged by is one that other code confirms.
+        keep_check(result.directory, check_certificate(result.directory).digest)
 
     def _note_proof(self, number: int, key: str, progress: CertifyProgress) -> None:
         """Pass the progress of a proof on."""
