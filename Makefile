@@ -15,7 +15,7 @@ CREATE := $(UV) venv --quiet --allow-existing --python $(PYTHON) $(VENV)
 INSTALL := $(UV) pip install --quiet --python $(BIN)/python
 endif
 
-.PHONY: help demo ui check test test-lab tests rules durations endurance test-slow test-deep test-newest test-lowest ui-test test-all test-reference lint style format imports types bench record clean
+.PHONY: help demo ui check test test-lab tests rules durations endurance test-slow test-deep test-newest test-lowest ui-test test-all test-reference goldens lint style format imports types bench record clean
 
 help:
 	@echo "make demo            install and run the main job: an accelerator for BERT-Large on 1,024 devices"
@@ -32,6 +32,7 @@ help:
 	@echo "make test-all        test, test-slow and ui-test"
 	@echo "make durations       runs all tests, and writes the list of those that make check leaves out"
 	@echo "make test-reference  parameter and FLOP counts against transformers and torch (downloads gigabytes)"
+	@echo "make goldens         what every command answers against what is kept in tests/goldens; WRITE=1 keeps it anew"
 	@echo "make bench           the benchmarks of experiments/"
 	@echo "make record          writes the records of experiments/ anew and says what moved: hours; ONLY=bert-large,certified/dense chooses"
 
@@ -156,6 +157,9 @@ test-all: test test-slow ui-test
 
 test-reference: $(VENV)/.installed-reference
 	$(BIN)/pytest -m reference
+
+goldens: $(VENV)/.installed-dev $(VENV)/.compiled
+	$(BIN)/python tests/goldens/goldens.py --jobs $(JOBS) $(if $(WRITE),--write)
 
 bench: $(VENV)/.installed-dev $(VENV)/.compiled
 	@for script in experiments/*/bench*.py; do echo "$$script"; $(BIN)/python $$script || exit 1; done

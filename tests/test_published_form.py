@@ -1,8 +1,8 @@
 """The published form: the figures that commit da976f0 gave and recorded hold to 1e-12.
 
 Phaze's space, the analytic estimator, an ideal software, and the micro-batch as an axis of the space: the option
-``--as phaze`` of every command. published_form.json says where each figure comes from, and changes only where the
-CHANGELOG names a fault with its old and new figures.
+``--as phaze`` of every command. published_form.json says where each figure comes from, and changes only where
+docs/figures.md names a fault with its old and new figures.
 """
 
 import json
@@ -22,7 +22,7 @@ RECORDED = json.loads(Path(__file__).with_name("published_form.json").read_text(
 TOLERANCE = RECORDED["_meta"]["tolerance_relative"]
 MICRO_BATCHES = (1, 2, 4, 8)
 CORRECTED = {"energy_per_iteration_j", "average_power_w", "placement.memory_bytes"}
-"""Of OPT, whose ReLU keeps its output alone since (CHANGELOG)."""
+"""Of OPT, whose ReLU keeps its output alone since (docs/figures.md)."""
 MOVED_REFERENCE = "opt-1.3b, two-level"
 MENDED = "tpu-v4-published"
 FORMER = """
@@ -37,7 +37,7 @@ hbm_gb = 32
 hbm_gb_per_s = 1200
 clock_ghz = 1.05
 """
-"""That machine as it was recorded: with the designed chips' buffer, 6,144 bytes a cycle (1,950 since; CHANGELOG)."""
+"""That machine as recorded: with the designed chips' buffer, 6,144 bytes a cycle (1,950 since: docs/figures.md)."""
 FORMER_NAMES = {"phaze-tpu-v4": "tpu-v4", "expert on phaze-tpu-v4": "expert on tpu-v4", "modelled tpu-v4": MENDED}
 """What the references were called where they were recorded; `tpu-v4` still means the first in the published form."""
 QUICK_REFERENCES = {"bert-large, two-level", "gpt2-xl, phaze", "gpt3-175b, two-level"}
