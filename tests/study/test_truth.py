@@ -240,7 +240,7 @@ def test_a_broken_one_is_left_out_with_a_warning(spoil, tmp_path, caplog):
         lambda path: path.unlink(),
         lambda path: path.write_bytes(path.read_bytes()[:-5]),
         lambda path: path.write_text(path.read_text() + " "),
-        lambda path: path.write_text(path.read_text().replace('"checked": "', '"checked": "0')),
+        lambda path: path.write_text(path.read_text().replace('"digest": "', '"digest": "0')),
         lambda path: path.write_text(path.read_text().replace('"format": ', '"format": 9')),
         lambda path: (path.unlink(), path.mkdir()),
         lambda path: (path.unlink(), os.mkfifo(path)),

@@ -268,7 +268,7 @@ def is_checked(directory: Path, digest: str) -> bool:
 
 
 def _check_record(digest: str) -> bytes:
-    return json.dumps({"format": FORMAT, "checked": digest}).encode() + b"\n"
+    return json.dumps({"format": FORMAT, "digest": digest}).encode() + b"\n"
 
 
 def _refuse_changed(name: str) -> NoReturn:
