@@ -14,11 +14,11 @@ from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.record.plain_data import later
+from phaze_opt.record.plain_data import omit_default
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
-FORMAT = 1
+FORMAT = 2
 """Version of the files; a certificate of another one is refused."""
 CERTIFICATE_FILE = "certificate.json"
 POINTS_FILE = "points.parquet"
@@ -191,8 +191,8 @@ class Slot:
     phase: Phase
     topology: int
     block: int
-    set_number: Annotated[int, later(-1)] = -1
-    is_again: Annotated[bool, later(default=False)] = False
+    set_number: Annotated[int, omit_default(-1)] = -1
+    is_again: Annotated[bool, omit_default(default=False)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +212,7 @@ class SolvedSchedule:
     phase: Phase
     start_s: tuple[float, ...]
     is_spread: tuple[bool, ...]
-    is_again: Annotated[bool, later(default=False)] = False
+    is_again: Annotated[bool, omit_default(default=False)] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,8 +289,8 @@ class SolvedModel:
     data_parallel: int
     stages: tuple[SolvedStage, ...]
     schedules: tuple[SolvedSchedule, ...]
-    plan: Annotated[SolvedPlan | None, later(None)] = None
-    fusion: Annotated[SolvedFusion | None, later(None)] = None
+    plan: Annotated[SolvedPlan | None, omit_default(None)] = None
+    fusion: Annotated[SolvedFusion | None, omit_default(None)] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -339,8 +339,8 @@ class Claim:
     is_proved: bool
     num_points: int
     num_solved: int
-    num_left_out: Annotated[int, later(0)] = 0
-    front: Annotated[tuple[int, ...], later(())] = ()
+    num_left_out: Annotated[int, omit_default(0)] = 0
+    front: Annotated[tuple[int, ...], omit_default(())] = ()
 
     @property
     def num_rows(self) -> int:
@@ -394,7 +394,7 @@ class Certificate:
     files: dict[str, str]
     provenance: CertificateProvenance
     digest: str = ""
-    axes: Annotated[tuple[FrontAxis, ...], later(())] = ()
+    axes: Annotated[tuple[FrontAxis, ...], omit_default(())] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -422,7 +422,7 @@ class DesignOverWorlds:
         throughput_samples_per_s: attained in the nominal world.
         tdp_w, area_mm2: the most in any world.
         cost_usd: of a device, the most in any world; None where cost is no goal.
-        shares: of each world's optimum that it attains, 0 where nothing is feasible; none of files of before.
+        shares: of each world's optimum that it attains, 0 where nothing is feasible.
     """
 
     row: int
@@ -434,7 +434,7 @@ class DesignOverWorlds:
     tdp_w: float
     area_mm2: float
     cost_usd: float | None
-    shares: Annotated[tuple[float, ...], later(())] = ()
+    shares: tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -456,8 +456,6 @@ class FrontOverWorlds:
         package_version: that made it.
         wall_s: that it took, s.
         digest: of all of the others (`content_digest`).
-        has_bands_of_worlds: whether the space's least area counts by the areas of each world, as it did in files of
-            before; else by those of the nominal one, which say what is searched.
     """
 
     format: int
@@ -478,7 +476,6 @@ class FrontOverWorlds:
     package_version: str
     wall_s: float
     digest: str = ""
-    has_bands_of_worlds: Annotated[bool, later(default=True)] = True
 
 
 def content_digest(content: Mapping[str, Any]) -> str:

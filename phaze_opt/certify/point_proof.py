@@ -21,7 +21,7 @@ from phaze_opt.objective.best_placement import HANG_GUARD_S
 from phaze_opt.objective.bound_phases import MakespanBounds, PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledPhase
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
-from phaze_opt.record.plain_data import later
+from phaze_opt.record.plain_data import omit_default
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.block_search import search_block
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry
@@ -82,7 +82,7 @@ class PointOutcome:
     solution: Solution | None
     num_placements: int
     num_ilp_solves: int = 0
-    mips: Annotated[tuple[tuple[str, int], ...], later(())] = ()
+    mips: Annotated[tuple[tuple[str, int], ...], omit_default(())] = ()
 
     @property
     def solved(self) -> SolvedPoint | None:

@@ -74,15 +74,12 @@ class EstimatorOptions:
         Raises:
             InputError: a choice this estimator does not know.
         """
-        known = constants.options.keys()  # Constants that versions before kept lack options that came later.
         return cls(
             glb_limit=_choice(GlbLimit, constants, name="glb_limit"),
             fill_and_drain=_choice(FillAndDrain, constants, name="fill_and_drain"),
             multicast=_choice(Multicast, constants, name="multicast"),
-            residency=_choice(Residency, constants, name="residency") if "residency" in known else Residency.NONE,
-            grouped=_choice(GroupedProducts, constants, name="grouped")
-            if "grouped" in known
-            else GroupedProducts.FASTER,
+            residency=_choice(Residency, constants, name="residency"),
+            grouped=_choice(GroupedProducts, constants, name="grouped"),
         )
 
 

@@ -84,7 +84,7 @@ def _choosing(thinned: Sequence[Tensor], sparsity: SparseWeights | None) -> tupl
 
 def _compressed(thinned: Sequence[Tensor], sparsity: SparseWeights | None) -> float:
     """`LayerGraph.compressed_weights` of some weights."""
-    if sparsity is None or not sparsity.holds_copies:
+    if sparsity is None:
         return 0.0
     return float(sum(tensor.elements for tensor in thinned) * sparsity.copied_share)
 

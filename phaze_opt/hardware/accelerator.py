@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +14,6 @@ from phaze_opt.hardware.chip_template import MOST_CHIPLETS
 from phaze_opt.hardware.flexibility import SWITCHES, check_switches
 from phaze_opt.hardware.pipelining import pipelining_of
 from phaze_opt.hardware.sparse_array import sparse_array_of
-from phaze_opt.record.plain_data import later
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +41,17 @@ class Accelerator:
     clock_hz: float
     dtype_bytes: int = 2
     name: str = ""
-    hbm_stacks: Annotated[int, later(0)] = 0
-    hbm_generation: Annotated[str, later("")] = ""
-    vc_l2_bytes: Annotated[int, later(0)] = 0
-    link_bytes_per_s: Annotated[float, later(0.0)] = 0.0
-    pipelining: Annotated[int, later(0)] = 0
-    sparse_array: Annotated[int, later(0)] = 0
-    tiling: Annotated[int, later(0)] = 0
-    loop_order: Annotated[int, later(0)] = 0
-    core_split: Annotated[int, later(0)] = 0
-    array_shape: Annotated[int, later(0)] = 0
-    chiplets: Annotated[int, later(0)] = 0
+    hbm_stacks: int = 0
+    hbm_generation: str = ""
+    vc_l2_bytes: int = 0
+    link_bytes_per_s: float = 0.0
+    pipelining: int = 0
+    sparse_array: int = 0
+    tiling: int = 0
+    loop_order: int = 0
+    core_split: int = 0
+    array_shape: int = 0
+    chiplets: int = 0
 
     def __post_init__(self) -> None:
         """Refuse zero, negative and non-finite sizes, naming the field."""

@@ -286,7 +286,7 @@ class DesignPoint(Design[int]):
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> Any:
-        """As JSON: what stands at its default number is left out, so that older files stay as they are."""
+        """As JSON: what stands at its default number is left out."""
         from pydantic_core import core_schema
 
         defaults = {(known.name, known.default) for known in _OPTIONAL}

@@ -28,10 +28,8 @@ _VECTOR_CYCLES_FACTOR = MappingProxyType({"nominal": 1.0, "halved": 0.5, "double
 class Constant:
     """One constant: ``value`` in ``unit``, its plausible range, and its source or the reason it was assumed.
 
-    ``option`` names the estimator option that alone reads it, where that came later: while the option is unsaid, the
-    constant is no part of digests and is not varied. ``parameter`` names the parameter of the chip that alone reads it,
-    where that came later: the constant is varied where a chip has the parameter, and no part of digests while it has
-    the value ``unsaid``, under which what was built before is as it was.
+    ``option`` names the estimator option that alone reads it: while the option is unsaid, the constant is not varied.
+    ``parameter`` names the parameter of the chip that alone reads it: the constant is varied where a chip has it.
     """
 
     value: float
@@ -42,15 +40,13 @@ class Constant:
     is_assumption: bool
     option: str = ""
     parameter: str = ""
-    unsaid: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class EstimatorOption:
     """One named choice of the estimator, what else it could be, and where the alternatives come from.
 
-    ``unsaid`` is the choice of an option that came later under which all is as it was before; such constants keep their
-    digest.
+    ``unsaid`` is the choice under which neither the option nor the constants that it alone reads are varied.
     """
 
     choice: str
@@ -75,8 +71,8 @@ class Constants:
 
     def __post_init__(self) -> None:
         """Freeze the mappings and take the digest."""
-        values = {key: float(entry.value) for key, entry in self._read() if entry.value != entry.unsaid}
-        choices = {name: option.choice for name, option in self.options.items() if option.choice != option.unsaid}
+        values = {key: float(entry.value) for key, entry in self.entries.items()}
+        choices = {name: option.choice for name, option in self.options.items()}
         # Values and choices alone: sources and ranges may be put in other words without another identity.
         canonical = json.dumps([values, choices], sort_keys=True, separators=(",", ":"), allow_nan=False)
         object.__setattr__(self, "entries", MappingProxyType(dict(self.entries)))
@@ -112,7 +108,7 @@ class Constants:
         return _known(self.options, name, kind=_OPTION).choice
 
     def is_said(self, name: str) -> bool:
-        """Whether an option has another choice than the one under which all is as before it came."""
+        """Whether an option has another choice than the one under which it is not varied."""
         return name in self.options and self.options[name].choice != self.options[name].unsaid
 
     def _read(self) -> Iterator[tuple[str, Constant]]:
@@ -132,11 +128,11 @@ class Constants:
 
     @property
     def uncertain(self) -> tuple[str, ...]:
-        """Keys of the constants whose range is wider than their value, but those of later parameters of the chip."""
+        """Keys of the constants whose range is wider than their value, but those of parameters that a chip may lack."""
         return self.uncertain_with(())
 
     def uncertain_with(self, parameters: Collection[str]) -> tuple[str, ...]:
-        """What a sensitivity study varies of chips that have some later parameters: keys of constants with a range."""
+        """What a sensitivity study varies of chips that have some parameters: keys of constants with a range."""
         read = ((key, entry) for key, entry in self._read() if not entry.parameter or entry.parameter in parameters)
         return tuple(key for key, entry in read if entry.low < entry.high)
 
@@ -188,15 +184,11 @@ class _ConstantTable(BaseModel):
     assumption: str | None = None
     option: str = ""
     parameter: str = ""
-    unsaid: float | None = None
 
     @model_validator(mode="after")
     def _check_origin(self) -> "_ConstantTable":
         if (self.source is None) == (self.assumption is None):
             message = "needs exactly one of source and assumption"
-            raise ValueError(message)
-        if (self.unsaid is None) == bool(self.parameter):
-            message = "needs both of parameter and unsaid, or neither"
             raise ValueError(message)
         return self
 
@@ -205,8 +197,8 @@ class _ConstantTable(BaseModel):
         low = self.value / spread if self.low is None else self.low
         high = self.value * spread if self.high is None else self.high
         origin = self.source if self.assumption is None else self.assumption
-        later = (self.option, self.parameter, self.unsaid)
-        return Constant(self.value, low, high, self.unit, str(origin), self.assumption is not None, *later)
+        is_assumption = self.assumption is not None
+        return Constant(self.value, low, high, self.unit, str(origin), is_assumption, self.option, self.parameter)
 
 
 class _OptionTable(BaseModel):
@@ -234,7 +226,7 @@ def load_constants(path: Path | str | None = None) -> Constants:
     """
     if path is None:
         return _load_packaged()
-    constants = _with_later(parse_constants(read_toml(Path(path), kind="a constants file (TOML)")), _load_packaged())
+    constants = parse_constants(read_toml(Path(path), kind="a constants file (TOML)"))
     _check_same_keys(constants, _load_packaged(), source=str(path))
     return constants
 
@@ -295,17 +287,6 @@ def _number_fault(value: float, *, may_be_zero: bool) -> str:
     if is_number(value) and (value > 0 or (may_be_zero and value == 0)):
         return ""
     return f"value {shorten(value)} must be a finite {'non-negative' if may_be_zero else 'positive'} number"
-
-
-def _with_later(constants: Constants, packaged: Constants) -> Constants:
-    """Constants of a file and, unsaid, what came after it was written: options with what they read, parameters' own."""
-    entries, options = dict(constants.entries), dict(constants.options)
-    entries |= {key: one for key, one in packaged.entries.items() if one.parameter and key not in entries}
-    for name, option in packaged.options.items():
-        if option.unsaid and name not in options:
-            options[name] = replace(option, choice=option.unsaid)
-            entries |= {key: one for key, one in packaged.entries.items() if one.option == name and key not in entries}
-    return Constants(entries, options)
 
 
 def _check_same_keys(constants: Constants, packaged: Constants, *, source: str) -> None:

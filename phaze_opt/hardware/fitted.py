@@ -6,7 +6,6 @@ a device under one clock, the all-reduce of a fabric, a training software stack.
 
 import hashlib
 import json
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -22,7 +21,6 @@ from phaze_opt.record.input_files import read_text_file
 from phaze_opt.record.suggestions import suggest
 
 FORMAT = 1
-_LOGGER = logging.getLogger(__name__)
 ROUNDING = 1e-5
 """Values are written with six digits: by so much one at a bound may stand beyond it."""
 
@@ -169,15 +167,16 @@ def read_fitted_file(path: Path) -> FittedFile:
 def load_fitted(path: Path | None = None) -> FittedConstants:
     """The package's fitted constants, or those of a file that ``phaze-opt calibrate`` wrote.
 
-    A warning tells of a file that an earlier version wrote: one without constants that this version's groups have.
-
     Raises:
-        InputError: the file is faulty.
+        InputError: the file is faulty, or lacks constants that the package's groups of the same names have.
     """
     if path is None:
         return _load_own()
     found = read_fitted_file(path).constants()
-    _tell_of_missing(str(path), tuple(missing_constants(found)))
+    missing = missing_constants(found)
+    if missing:
+        message = f"lacks {len(missing)} constants that this version reads, such as {missing[0]}; fit the file anew"
+        raise InputError(message, source=str(path))
     return found
 
 
@@ -187,19 +186,6 @@ def missing_constants(fitted: FittedConstants) -> list[str]:
     return [
         f"{key} of {name}" for name, known in fitted.groups.items() for key in own.get(name, {}) if key not in known
     ]
-
-
-@cache
-def _tell_of_missing(path: str, missing: tuple[str, ...]) -> None:
-    """Warn once of a file; what it lacks is read as its usual value, which fits nothing."""
-    if missing:
-        _LOGGER.warning(
-            "%s lacks %d constants that this version reads, such as %s: an earlier version wrote it, "
-            "and `phaze-opt calibrate` without it fits anew",
-            path,
-            len(missing),
-            missing[0],
-        )
 
 
 @cache

@@ -4,10 +4,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Annotated
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.plain_data import later
 
 MAX_DEVICES = 1 << 18
 """Largest cluster accepted: beyond any built; the time and memory of a placement grow with it."""
@@ -130,11 +128,11 @@ class CollectiveCurve:
     ramp_s: float = 0.0
     endpoint_share: float = 0.0
     ring_shares: tuple[float, ...] = ()
-    start_s: Annotated[float, later(0.0)] = 0.0
-    hop_s: Annotated[float, later(0.0)] = 0.0
-    crowding: Annotated[float, later(0.0)] = 0.0
-    protocols: Annotated[tuple[Protocol, ...], later(())] = ()
-    most_hops: Annotated[float, later(0.0)] = 0.0
+    start_s: float = 0.0
+    hop_s: float = 0.0
+    crowding: float = 0.0
+    protocols: tuple[Protocol, ...] = ()
+    most_hops: float = 0.0
 
     def __post_init__(self) -> None:
         """Refuse dead links and negative times."""
@@ -179,7 +177,7 @@ class MeasuredDimension(NetworkDimension):
     """
 
     curve: CollectiveCurve
-    kinds: Annotated[tuple[KindCurve, ...], later(())] = ()
+    kinds: tuple[KindCurve, ...] = ()
 
     def curve_of(self, kind: CollectiveKind) -> CollectiveCurve:
         """Curve of a kind of collective."""

@@ -11,7 +11,7 @@ from phaze_opt.hardware.chip_template import AXES
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.chip_silicon import over_reticle
 from phaze_opt.placement.problem import PlacementResult
-from phaze_opt.record.plain_data import from_plain, later, later_names, to_plain
+from phaze_opt.record.plain_data import from_plain, omit_default, omitted_names, to_plain
 from phaze_opt.schedule.problem import MipRuns, ScheduleStatus, count_mips
 from phaze_opt.units import GIGA
 
@@ -90,13 +90,13 @@ class TimeBreakdown:
     gradient_all_reduce_s: float = 0.0
     bubble_s: float = 0.0
     update_s: float = 0.0
-    matmul_s: Annotated[float, later(0.0)] = 0.0
-    attention_s: Annotated[float, later(0.0)] = 0.0
-    vector_s: Annotated[float, later(0.0)] = 0.0
-    launch_s: Annotated[float, later(0.0)] = 0.0
-    parameter_s: Annotated[float, later(0.0)] = 0.0
-    overhead_s: Annotated[float, later(0.0)] = 0.0
-    waiting_s: Annotated[float, later(0.0)] = 0.0
+    matmul_s: Annotated[float, omit_default(0.0)] = 0.0
+    attention_s: Annotated[float, omit_default(0.0)] = 0.0
+    vector_s: Annotated[float, omit_default(0.0)] = 0.0
+    launch_s: Annotated[float, omit_default(0.0)] = 0.0
+    parameter_s: Annotated[float, omit_default(0.0)] = 0.0
+    overhead_s: Annotated[float, omit_default(0.0)] = 0.0
+    waiting_s: Annotated[float, omit_default(0.0)] = 0.0
 
     @property
     def parts(self) -> dict[str, float]:
@@ -125,7 +125,7 @@ class Effort:
 
     num_ilp_solves: int = 0
     num_placements: int = 0
-    mips: Annotated[tuple[tuple[str, int], ...], later(())] = ()
+    mips: Annotated[tuple[tuple[str, int], ...], omit_default(())] = ()
 
     @classmethod
     def of(cls, mips: MipRuns, num_placements: int) -> "Effort":
@@ -278,8 +278,9 @@ SCALARS = tuple(
     if kind in (str, int, float, float | None, EvaluationStatus) and name != "num_parameters"
 )
 """Fields of `Evaluation` that are themselves in its JSON; ``num_parameters`` is printed as ``parameters``."""
-_LATER = frozenset(field.name for field in fields(Evaluation) if field.default is None)
-"""Metrics that came after files were written, and are not known of what those hold."""
+_IF_ASKED = frozenset(field.name for field in fields(Evaluation) if field.default is None)
+"""Metrics that are known only where they were asked for, and left out elsewhere."""
+_OF_CHIP = frozenset(field.name for field in fields(Accelerator))
 _AS_PLAIN = {"breakdown": TimeBreakdown, "provenance": Provenance, "effort": Effort}
 """Fields whose JSON is that of `plain_data`."""
 
@@ -300,8 +301,7 @@ def architecture_to_json(accelerator: Accelerator) -> dict[str, Any]:
 def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation as a JSON object; the keys of the command line, then what restores it exactly."""
     plain = to_plain(Evaluation, replace(evaluation, members=()))
-    # What came later and is not known is left out, so that files of before are written as they were.
-    shown = [name for name in SCALARS if not (name in _LATER and plain.get(name) is None)]
+    shown = [name for name in SCALARS if not (name in _IF_ASKED and plain.get(name) is None)]
     return {
         **{name: None if name in evaluation.unknown else plain[name] for name in shown},
         "parameters": evaluation.num_parameters,
@@ -371,12 +371,12 @@ def evaluation_from_json(data: Mapping[str, Any]) -> Evaluation:
 def _evaluation_fields(data: Mapping[str, Any]) -> dict[str, Any]:
     """Fields of `Evaluation`; types are not looked at yet."""
     return {
-        **{name: data.get(name) if name in _LATER else data[name] for name in SCALARS},
+        **{name: data.get(name) if name in _IF_ASKED else data[name] for name in SCALARS},
         **dict.fromkeys(unknown := _unknown(data), 0.0),
         "unknown": unknown,
         **{name: _fields_of(kind, data[name]) for name, kind in _AS_PLAIN.items()},
         "num_parameters": data["parameters"],
-        "accelerator": _fields_of(Accelerator, _coded(data["architecture"])),
+        "accelerator": {name: value for name, value in _coded(data["architecture"]).items() if name in _OF_CHIP},
         "placement": None if data["placement"] is None else _fields_of(PlacementResult, data["placement"]),
         "schedules": _schedule_fields(data["schedule"]),
         "constraints": tuple(data["constraints"].items()),
@@ -393,13 +393,13 @@ def _coded(architecture: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unknown(data: Mapping[str, Any]) -> tuple[str, ...]:
-    """Figures that are null; those that came later may be missing."""
-    return tuple(name for name in SCALARS if name not in _LATER and data[name] is None)
+    """Figures that are null."""
+    return tuple(name for name in SCALARS if name not in _IF_ASKED and data[name] is None)
 
 
 def _fields_of(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
     """What a dataclass is made of, among what is printed with it."""
-    left_out = later_names(kind)
+    left_out = omitted_names(kind)
     return {field.name: data[field.name] for field in fields(kind) if field.name in data or field.name not in left_out}
 
 

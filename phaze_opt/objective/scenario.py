@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 from phaze_opt.cost.stacks import DESIGN_SOFTWARE, find_software, list_stacks, load_stack, software_options
 from phaze_opt.errors import InputError
@@ -32,7 +32,7 @@ from phaze_opt.objective.scenario_options import Declaration, Kind, ScenarioOpti
 from phaze_opt.objective.silicon_options import SiliconForm, chosen_silicon
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plugins import PluginGroup, check_installed, load_plugin, plugin_code, unnamed_code
-from phaze_opt.record.plain_data import field_values, later
+from phaze_opt.record.plain_data import field_values
 from phaze_opt.record.suggestions import parse_word, suggest
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.space.known_spaces import die_space, load_space, phaze_space, read_space_file
@@ -90,11 +90,8 @@ class CommonMean(StrEnum):
 class Scenario:
     """Workload, cluster, training choices and budgets; a design point completes it to an evaluation.
 
-    A record: what is not given is of Phaze's published form, as in files of before. `make_scenario` has the defaults of
+    A record: what is not given is of Phaze's published form. `make_scenario` has the defaults of
     the command line.
-
-    A field that is added is annotated with `record.plain_data.later`: scenarios that do not set it keep their digest,
-    and certificates of before stay valid.
 
     Attributes:
         models: one, or several for a common design.
@@ -136,13 +133,13 @@ class Scenario:
     estimator: str = IDEAL_ESTIMATOR
     schedule_gap: float = DEFAULTS.schedule_gap
     schedule_nodes: int = LIMITED_NODES
-    plans: Annotated[PlanChoices | None, later(None)] = None
-    stack: Annotated[TrainingStack, later(IDEAL_STACK)] = IDEAL_STACK
-    silicon: Annotated[Silicon | None, later(None)] = None
-    max_capex_usd: Annotated[float | None, later(None)] = None
-    prices: Annotated[tuple[tuple[str, float], ...] | None, later(None)] = None
-    sparsity: Annotated[SparseWeights | None, later(None)] = None
-    layer_fusion: Annotated[str, later("")] = ""
+    plans: PlanChoices | None = None
+    stack: TrainingStack = IDEAL_STACK
+    silicon: Silicon | None = None
+    max_capex_usd: float | None = None
+    prices: tuple[tuple[str, float], ...] | None = None
+    sparsity: SparseWeights | None = None
+    layer_fusion: str = ""
 
     def __post_init__(self) -> None:
         """Check that there is something to train and somewhere to train it."""

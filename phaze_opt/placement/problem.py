@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
-from phaze_opt.record.plain_data import later
+from phaze_opt.record.plain_data import omit_default
 from phaze_opt.workload.plan import ParallelPlan
 
 
@@ -126,7 +126,7 @@ class Stage:
     time_s: float
     memory_bytes: float
     sync_s: float
-    chunks: Annotated[tuple[LayerSpan, ...], later(())] = ()
+    chunks: Annotated[tuple[LayerSpan, ...], omit_default(())] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,7 +162,7 @@ class PlacementResult:
     num_micro_batches: int
     stages: tuple[Stage, ...]
     shortfall: Shortfall | None = None
-    plan: Annotated[ParallelPlan | None, later(None)] = None
+    plan: Annotated[ParallelPlan | None, omit_default(None)] = None
 
     @property
     def devices_used(self) -> int:

@@ -17,21 +17,18 @@ from phaze_opt.record.model_faults import adapter
 _T = TypeVar("_T")
 
 
-def later(default: object) -> Any:
-    """What annotates a field that came after files were written: it is left out wherever it has its default.
-
-    So the JSON values of a dataclass, and digests of them, stay those of versions that did not have the field.
-    """
+def omit_default(default: object) -> Any:
+    """What annotates a field that JSON values and digests leave out where it has its default."""
     return Field(exclude_if=lambda value: value == default)
 
 
 def field_values(value: object) -> Any:
-    """The fields of nested dataclasses, of whatever classes they are, but those that are left out by `later`.
+    """The fields of nested dataclasses, of whatever classes they are, but those that `omit_default` leaves out.
 
     For digests: other than `to_plain`, it keeps what a subclass adds, and numbers as they are.
     """
     if is_dataclass(value) and not isinstance(value, type):
-        rules = _later_fields(value.__class__)
+        rules = _omitted_fields(value.__class__)
         found = {each.name: getattr(value, each.name) for each in fields(value)}
         return {name: field_values(each) for name, each in found.items() if name not in rules or not rules[name](each)}
     if isinstance(value, list | tuple):
@@ -41,14 +38,14 @@ def field_values(value: object) -> Any:
     return value
 
 
-def later_names(kind: type) -> frozenset[str]:
-    """Fields that `later` annotates: files may not have them."""
-    return frozenset(_later_fields(kind))
+def omitted_names(kind: type) -> frozenset[str]:
+    """Fields that `omit_default` annotates: values may not have them."""
+    return frozenset(_omitted_fields(kind))
 
 
 @cache
-def _later_fields(kind: type[Any]) -> dict[str, Callable[[object], bool]]:
-    """Of the fields that `later` annotates, what says whether a value is left out."""
+def _omitted_fields(kind: type[Any]) -> dict[str, Callable[[object], bool]]:
+    """Of the fields that `omit_default` annotates, what says whether a value is left out."""
     hints = get_type_hints(kind, include_extras=True)
     return {
         name: each.exclude_if

@@ -413,7 +413,7 @@ def over_worlds_to_json(over: OverWorlds) -> dict[str, Any]:
 
 
 def _share_lower(front: FrontOverWorlds, shares: Sequence[float]) -> float | None:
-    """The least share of what each world's optimum is at most; None of files of before, which state no shares."""
+    """The least share of what each world's optimum is at most; None where nothing is feasible."""
     pairs = zip(front.worlds, shares, strict=False)
     return min((share * world.value / world.value_upper for world, share in pairs if world.value > 0.0), default=None)
 

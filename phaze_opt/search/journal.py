@@ -93,7 +93,7 @@ def keep_journal(
         plugins: whose code the trials depend on; what old and new code found is not mixed.
 
     Raises:
-        InputError: it cannot be written, another process runs the search, a later version wrote what it holds, or the
+        InputError: it cannot be written, another process runs the search, another version wrote what it holds, or the
             code of a plug-in has changed since.
     """
     path = directory / JOURNAL_FILE
@@ -120,7 +120,7 @@ def keep_journal(
 
 
 def _check_start(path: Path, plugins: Sequence[PluginOrigin]) -> None:
-    """Leave the journal of a later version, or of other code, as it is.
+    """Leave the journal of another version, or of other code, as it is.
 
     Raises:
         InputError: it is one.
@@ -162,7 +162,7 @@ def _take_in(journal: TrialFile, read: JournalRead) -> bool:
     num_faulty = read.num_faulty
     for value in read.values:
         if "format" in value:
-            has_start = len(value) > 1
+            has_start = True
         elif (trial := parse_trial(value)) is None:
             num_faulty += 1
         else:

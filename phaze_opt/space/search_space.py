@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +29,7 @@ from phaze_opt.hardware.economics.known_parts import chip_cost
 from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2, die_power_w
 from phaze_opt.hardware.silicon.silicon import Silicon, constants_with
-from phaze_opt.record.plain_data import later, to_plain
+from phaze_opt.record.plain_data import to_plain
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.frontier import FrontierRows, compile_frontier, mask_of
 from phaze_opt.space.kept_architectures import KeptRows, compile_die_rows, compile_kept_rows
@@ -71,7 +71,7 @@ class Frontier:
 
     max_tdp_w: float | None = None
     also: tuple[DesignPoint, ...] = ()
-    capex: Annotated[CapexBudget | None, later(None)] = None
+    capex: CapexBudget | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,9 +99,9 @@ class SearchSpace:
     area_budget_um2: float
     min_area_fraction: float
     max_area_um2: float = math.inf
-    silicon: Annotated[Silicon | None, later(None)] = None
-    frontier: Annotated[Frontier | None, later(None)] = None
-    band_silicon: Annotated[Silicon | None, later(None)] = None
+    silicon: Silicon | None = None
+    frontier: Frontier | None = None
+    band_silicon: Silicon | None = None
 
     def __post_init__(self) -> None:
         """Refuse a budget that is not positive and a fraction outside 0..1."""

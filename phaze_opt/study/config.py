@@ -15,7 +15,6 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.objective.goals import Goal, evaluations_digest, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
-from phaze_opt.record.plain_data import later
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.options import OptionValue
 from phaze_opt.space.search_space import SearchSpace
@@ -222,7 +221,7 @@ class StudyConfig:
     judgement: Judgement = field(default_factory=Judgement)
     generality: Generality | None = None
     source: str = ""
-    claims: Annotated[tuple[PublishedClaim, ...], later(())] = ()
+    claims: tuple[PublishedClaim, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.record.plain_data import later
 from phaze_opt.search.result import Trial
 from phaze_opt.study.config import Cell, Condition, StudyConfig
 
@@ -107,7 +105,7 @@ class Truth:
     value: float
     point: DesignPoint
     gap: float = 0.0
-    front: Annotated[tuple[tuple[float, ...], ...], later(())] = ()
+    front: tuple[tuple[float, ...], ...] = ()
 
     def is_above(self, other: "Truth") -> bool:
         """Whether this value is more than rounding above all that another truth allows."""

@@ -5,9 +5,7 @@ sequence.
 """
 
 from dataclasses import dataclass
-from typing import Annotated
 
-from phaze_opt.record.plain_data import later
 from phaze_opt.workload.block_spec import NormKind, NormSpec
 
 FILTER_WIDTH = 3
@@ -225,7 +223,7 @@ class HeadSpec:
     sequence: SequenceOutputs | None = None
     has_dropout: bool = False
     has_relu: bool = False
-    projected_size: Annotated[int, later(0)] = 0
+    projected_size: int = 0
 
     @property
     def output_size(self) -> int:

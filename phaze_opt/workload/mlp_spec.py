@@ -1,10 +1,8 @@
 """The MLP of a block: dense, or a mixture of experts behind a router; with its exact parameter counts."""
 
 from dataclasses import dataclass
-from typing import Annotated
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.plain_data import later
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,8 +92,8 @@ class ExpertsSpec:
     num_active: int
     shared: MlpSpec | None = None
     has_router_bias: bool = False
-    num_groups: Annotated[int, later(0)] = 0
-    num_active_groups: Annotated[int, later(0)] = 0
+    num_groups: int = 0
+    num_active_groups: int = 0
 
     def __post_init__(self) -> None:
         """Check the rule that joins the numbers of experts."""

@@ -6,10 +6,8 @@ What it means is stated once, by the `TransformerSpec` that it is written out to
 from collections.abc import Hashable
 from dataclasses import dataclass, fields, replace
 from functools import cache
-from typing import Annotated
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.plain_data import later
 from phaze_opt.workload.attention_spec import AttentionSpec
 from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
 from phaze_opt.workload.chain import ChainCut
@@ -78,10 +76,10 @@ class ModelSpec:
     num_experts: int = 1
     num_active_experts: int = 1
     source: str = ""
-    has_relu: Annotated[bool, later(False)] = False
-    window: Annotated[int, later(0)] = 0
-    unread_keys: Annotated[tuple[str, ...], later(())] = ()
-    notes: Annotated[tuple[str, ...], later(())] = ()
+    has_relu: bool = False
+    window: int = 0
+    unread_keys: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Check the rules that join several sizes."""

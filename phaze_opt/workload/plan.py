@@ -6,7 +6,7 @@ from enum import StrEnum
 from typing import Annotated, Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.plain_data import later
+from phaze_opt.record.plain_data import omit_default
 
 
 class Recompute(StrEnum):
@@ -152,10 +152,10 @@ class ParallelPlan:
     state_shards: int = 0
     recompute: Recompute = Recompute.NONE
     is_sequence_parallel: bool = False
-    blocks: Annotated[tuple[int, ...], later(())] = ()
-    stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()
-    expert_tensor: Annotated[int, later(0)] = 0
-    unit_order: Annotated[tuple[int, ...], later(())] = ()
+    blocks: Annotated[tuple[int, ...], omit_default(())] = ()
+    stage_recompute: Annotated[tuple[Recompute, ...], omit_default(())] = ()
+    expert_tensor: Annotated[int, omit_default(0)] = 0
+    unit_order: Annotated[tuple[int, ...], omit_default(())] = ()
 
     def __post_init__(self) -> None:
         """Refuse degrees below 1 and combinations that no framework runs."""
@@ -324,17 +324,17 @@ class PlanChoices:
     state_shards: tuple[int, ...] = (0,)
     recompute: tuple[Recompute, ...] = tuple(Recompute)
     is_sequence_parallel: bool = True
-    has_cuts: Annotated[bool, later(False)] = False
+    has_cuts: bool = False
     """Whether plans whose cuts cannot be even are enumerated too: interleaved ones that count the embedding or the head
     as a block (`chunked_cuts`), and more stages than blocks, as these two can have stages of their own."""
-    has_near_cuts: Annotated[bool, later(False)] = False
+    has_near_cuts: bool = False
     """Whether interleaved plans whose chunks cannot be equal have the nearest cuts (`nearest_cut`), not none, and
     stages of models with several layers before their blocks are cut with regard to these."""
-    blocks: Annotated[tuple[int, ...], later(())] = ()
+    blocks: tuple[int, ...] = ()
     """Blocks of each stage, where they are given; pipelines have as many stages then."""
-    stage_recompute: Annotated[tuple[Recompute, ...], later(())] = ()
+    stage_recompute: tuple[Recompute, ...] = ()
     """What each stage recomputes, where ``blocks`` are given too; ``recompute`` says nothing then."""
-    expert_tensor: Annotated[tuple[int, ...], later((0,))] = (0,)
+    expert_tensor: tuple[int, ...] = (0,)
 
     def of_degrees(self, plan: ParallelPlan) -> "PlanChoices":
         """The same with the degrees of a plan alone; cuts and recomputation stay as free as they are."""

@@ -5,10 +5,9 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import Field, dataclass, field, fields
 from enum import StrEnum
-from typing import Annotated, Any
+from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.plain_data import later
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import tensor_groups
@@ -107,8 +106,8 @@ class LaunchRule:
     times: int = 1
     is_least: bool = False
     when: tuple[str, ...] = ()
-    is_most: Annotated[bool, later(False)] = False
-    give: Annotated[str, later("")] = field(default="", compare=False)
+    is_most: bool = False
+    give: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """Refuse a rule of what no plan has, or of multiples of less than one.
@@ -255,22 +254,22 @@ class TrainingStack:
     is_parameter_ring_flat: bool = False
     prefetches_forward: bool = False
     hides_input_reductions: bool = False
-    sends_once_a_node: Annotated[bool, later(False)] = False
-    fill_chunks: Annotated[int, later(1)] = 1
+    sends_once_a_node: bool = False
+    fill_chunks: int = 1
     tensor_overlap: float = 0.0
-    expert_overlap: Annotated[float, later(0.0)] = 0.0
+    expert_overlap: float = 0.0
     data_overlap: float = 0.0
     parameter_overlap: float = 0.0
     transfer_overlap: float = 0.0
     collective_efficiency: float = 1.0
     network_efficiency: float = 1.0
-    expert_efficiency: Annotated[float, later(1.0)] = 1.0
+    expert_efficiency: float = 1.0
     collective_latency_s: float = 0.0
     network_latency_s: float = 0.0
     kernel_s: float = 0.0
     host_s_per_operator: float = 0.0
     host_s_per_collective: float = 0.0
-    host_s_per_expert: Annotated[float, later(0.0)] = 0.0
+    host_s_per_expert: float = 0.0
     step_overhead_s: float = 0.0
     matmul_efficiency: float = 0.0
     attention_efficiency: float = 0.0
@@ -286,22 +285,22 @@ class TrainingStack:
     attention_backward: float = 1.0
     softmax_flops: float = 0.0
     cast_bytes: float = 0.0
-    unfused_bytes: Annotated[float, later(0.0)] = 0.0
-    narrow_efficiency: Annotated[float, later(1.0)] = 1.0
-    unaligned_efficiency: Annotated[float, later(1.0)] = 1.0
-    earlier_matmul: Annotated[float, later(1.0)] = 1.0
-    earlier_attention: Annotated[float, later(1.0)] = 1.0
-    power_exponent: Annotated[float, later(0.0)] = 0.0
+    unfused_bytes: float = 0.0
+    narrow_efficiency: float = 1.0
+    unaligned_efficiency: float = 1.0
+    earlier_matmul: float = 1.0
+    earlier_attention: float = 1.0
+    power_exponent: float = 0.0
     kept_operators: tuple[str, ...] = ()
     logit_bytes: int = 2
     keeps_on_host: bool = False
-    kept_share: Annotated[float, later(1.0)] = 1.0
+    kept_share: float = 1.0
     whole_sets: int = 1
     waiting_share: float = 0.0
-    pads_vocabulary: Annotated[bool, later(False)] = False
-    memory: Annotated[StackMemory, later(NO_HABITS)] = NO_HABITS
-    options: Annotated[tuple[str, ...], later(())] = ()
-    rules: Annotated[tuple[LaunchRule, ...], later(())] = ()
+    pads_vocabulary: bool = False
+    memory: StackMemory = NO_HABITS
+    options: tuple[str, ...] = ()
+    rules: tuple[LaunchRule, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no software does: times that are gained, shares of more than the whole.

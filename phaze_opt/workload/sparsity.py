@@ -10,10 +10,8 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 from fractions import Fraction
-from typing import Annotated
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.plain_data import later
 
 WEIGHT_BITS = 16
 """Of a working weight."""
@@ -70,13 +68,10 @@ class SparseWeights:
     Attributes:
         pattern: of the weights.
         is_transposable: whether the input gradient is sparse too.
-        holds_copies: whether the compressed copies are part of a device's memory. They are; what was kept before they
-            counted does not say so and goes on as it was.
     """
 
     pattern: Pattern
     is_transposable: bool = False
-    holds_copies: Annotated[bool, later(False)] = False
 
     @property
     def flops_share(self) -> Fraction:
@@ -184,7 +179,7 @@ class SparseRecipe:
         parts.append((self.fine_tune, self.pattern))
         found: list[SparsePhase] = []
         for share, pattern in parts:
-            weights = None if pattern is None else SparseWeights(pattern, self.is_transposable, holds_copies=True)
+            weights = None if pattern is None else SparseWeights(pattern, self.is_transposable)
             if found and found[-1].weights == weights:
                 found[-1] = SparsePhase(found[-1].share + share, weights)
             elif share:

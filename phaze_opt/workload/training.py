@@ -3,10 +3,8 @@
 import math
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Annotated
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.plain_data import later
 from phaze_opt.workload.sparsity import SparseWeights
 
 MAX_SAMPLES = 1 << 31
@@ -68,9 +66,9 @@ class TrainingSpec:
     attention: AttentionForm = AttentionForm.FUSED
     is_sequence_parallel: bool = True
     dtype_bytes: int = 2
-    expert_imbalance: Annotated[float, later(1.0)] = 1.0
-    expert_capacity: Annotated[float, later(0.0)] = 0.0
-    sparsity: Annotated[SparseWeights | None, later(None)] = None
+    expert_imbalance: float = 1.0
+    expert_capacity: float = 0.0
+    sparsity: SparseWeights | None = None
 
     def __post_init__(self) -> None:
         """Refuse empty and absurd batches and sequences."""

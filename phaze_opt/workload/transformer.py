@@ -2,10 +2,8 @@
 
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
-from typing import Annotated
 
 from phaze_opt.errors import InputError
-from phaze_opt.record.plain_data import later
 from phaze_opt.workload.block_spec import BlockSpec, NormSpec
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.end_specs import Front, HeadSpec, TokenFront
@@ -96,9 +94,9 @@ class TransformerSpec:
     encoder: Encoder | None = None
     own_length: int = 0
     is_length_fixed: bool = False
-    unread_keys: Annotated[tuple[str, ...], later(())] = ()
-    is_cut_by_layers: Annotated[bool, later(False)] = False
-    notes: Annotated[tuple[str, ...], later(())] = ()
+    unread_keys: tuple[str, ...] = ()
+    is_cut_by_layers: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def transformer(self) -> "TransformerSpec":

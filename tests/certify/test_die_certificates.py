@@ -304,7 +304,8 @@ FORGERIES: dict[str, tuple[Callable[[Forger], object], str, str]] = {
     "no links": (_other_links, CERTIFICATE_FILE, "its dies have other links than its network"),
     "other constants": (_other_constants, CERTIFICATE_FILE, "its dies have other constants than this package's"),
     "a part": (
-        lambda forger: forger.put("space.frontier", {"max_tdp_w": None, "also": []}), CERTIFICATE_FILE, ".*is a part"
+        lambda forger: forger.put("space.frontier", {"max_tdp_w": None, "also": [], "capex": None}),
+        CERTIFICATE_FILE, ".*is a part",
     ),
     "more memory": (lambda forger: forger.cells(1, hbm_bytes=GIBI), POINTS_FILE, "hbm_bytes is .* does not follow"),
     "off its axis": (lambda forger: forger.cells(1, hbm_stacks=3), POINTS_FILE, "hbm_stacks is 3, which is not on"),

@@ -39,7 +39,7 @@ STATED = {
     "goal without best": ("goal", "pareto", "goal 'pareto' goes with no front of 0 goals"),
     "other constants": ("constants_digest", "0" * 64, "constants_digest is not that of this package's constants"),
     "unknown estimator": ("scenario.estimator", "oracle", "its estimator cannot be had: .*oracle"),
-    "other format": ("format", 2, "format is 2, not 1"),
+    "other format": ("format", 1, "format is 1, not 2"),
     "other slot": ("slots.1.block", lambda block: block + 1, "slot 1 is .* not "),
     "unlisted file": ("files.more", "0" * 64, r"files lists \["),
     "endless cluster": ("scenario.cluster.num_devices", HUGE, f"{HUGE} devices are more than"),

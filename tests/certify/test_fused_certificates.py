@@ -280,5 +280,5 @@ def test_forged_groups_are_refused(name: str, forger: Forger) -> None:
 
 
 def test_groups_of_a_scenario_without_fusion_are_refused(forger: Forger) -> None:
-    forger.certificate(lambda data: data["scenario"].pop("layer_fusion"))
+    forger.certificate(lambda data: data["scenario"].update(layer_fusion=""))
     forger.assert_refused(SOLUTIONS_FILE, "has layers in groups, which its scenario has none of", row=0)

@@ -93,7 +93,7 @@ def test_prices_bounds_and_memory_are_those_of_the_prover(name, software):
 
 @pytest.mark.parametrize("name", ["experts", "layers"])
 def test_memory_with_copies_of_sparse_weights_is_that_of_the_prover(name):
-    rng, weights = np.random.default_rng(7), SparseWeights(Pattern(2, 4), is_transposable=True, holds_copies=True)
+    rng, weights = np.random.default_rng(7), SparseWeights(Pattern(2, 4), is_transposable=True)
     choices = replace(WIDE, tensor=(1, 2), context=(1,), micro_batch=(2,), state_shards=(0,))
     scenario = planned_scenario("ideal", models()[name], plans=choices, global_batch=64, sparsity=weights)
     check = checker(scenario)

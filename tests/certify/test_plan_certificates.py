@@ -155,7 +155,7 @@ def test_entries_are_those_of_the_pool(planned_forger):
     planned_forger.assert_refused(POINTS_FILE, f"slot 0 names entry 9999 of .*{MULTIPLIERS_FILE}", row=0)
 
 
-def test_a_placement_of_before_states_no_plan(forger, originals):
+def test_a_placement_states_no_plan(forger, originals):
     other = json.loads((originals["maxtext"] / SOLUTIONS_FILE).read_text())
     of_model = other["solutions"][0]["models"][0]["plan"]
     row = solved(forger, lambda model: model.update(plan=of_model))

@@ -245,7 +245,7 @@ def test_memory_is_that_of_every_stage(name, software):
 @pytest.mark.parametrize("software", ["ideal", "torchtitan"])
 def test_memory_with_copies_of_sparse_weights_is_that_of_every_stage(software):
     rng = np.random.default_rng(len(software))
-    weights = SparseWeights(Pattern(2, 8), is_transposable=software == "ideal", holds_copies=True)
+    weights = SparseWeights(Pattern(2, 8), is_transposable=software == "ideal")
     choices = replace(WIDE, tensor=(2,), context=(1,), micro_batch=(1,))
     scenario = planned_scenario("mixtral-8x7b", software=software, choices=choices)
     assert_same_memory(replace(scenario, sparsity=weights), rng, number=12)

@@ -300,7 +300,7 @@ def test_copies_of_sparse_weights_lie_where_their_weights_are(
     def compressed(*shapes: tuple[int, int]) -> float:
         return passes * sum(compressed_bytes(rng.normal(size=shape), pattern) for shape in shapes)
 
-    sparsity = SparseWeights(pattern, passes == 2, holds_copies=True)
+    sparsity = SparseWeights(pattern, passes == 2)
     plan = ParallelPlan(data=16, expert=4, zero=zero)
     dense, sparse = (
         plan_memory(

@@ -29,7 +29,7 @@ from phaze_opt.graph.program import Node, Program, Tape, Tensor
 from phaze_opt.graph.recurrent import RecurrentShape, lstm
 from phaze_opt.graph.residency import place_holds
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.energy import access_energies
@@ -261,16 +261,6 @@ def test_an_operator_alone_costs_what_it_costs_in_company() -> None:
         alone = AnalyticEstimator(PLANNED).estimate([operators[column]], table)
         for field in fields(Estimates):
             assert np.array_equal(getattr(alone, field.name)[:, 0], getattr(together, field.name)[:, column])
-
-
-def test_constants_of_before_the_option_hold_nothing() -> None:
-    old = Constants(
-        {key: entry for key, entry in NONE.entries.items() if key != "glb.tile_bytes"},
-        {name: option for name, option in NONE.options.items() if name != "residency"},
-    )
-    assert old == NONE
-    assert AnalyticEstimator(old).options == AnalyticEstimator(NONE).options
-    assert AnalyticEstimator(old).options.residency is Residency.NONE
 
 
 def test_machines_that_exist_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

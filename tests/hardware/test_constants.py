@@ -2,7 +2,6 @@
 
 import pickle
 from importlib import resources
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -83,38 +82,19 @@ def test_vector_cycles_option_scales_all_and_returns() -> None:
 def test_override_changes_one_value_and_the_digest(key: str, value: float) -> None:
     changed = CONSTANTS.with_overrides({key: value})
     assert changed.value(key) == value
-    option = CONSTANTS.entries[key].option
-    is_read = not option or CONSTANTS.is_said(option)
-    assert (changed.digest == CONSTANTS.digest) == (CONSTANTS.value(key) == value or not is_read)
+    assert (changed.digest == CONSTANTS.digest) == (CONSTANTS.value(key) == value)
     assert changed.with_overrides({key: CONSTANTS.value(key)}) == CONSTANTS
     assert all(changed.value(other) == CONSTANTS.value(other) for other in CONSTANTS.entries if other != key)
 
 
-def test_an_unsaid_option_and_what_it_alone_reads_are_no_part_of_the_digest() -> None:
+def test_an_unsaid_option_and_what_it_alone_reads_are_not_varied() -> None:
     none, planned = (CONSTANTS.with_options({"residency": choice}) for choice in ("none", "planned"))
-    entries = {key: entry for key, entry in none.entries.items() if entry.option != "residency"}
-    options = {name: option for name, option in none.options.items() if name != "residency"}
-    assert len(none.entries) - len(entries) == 1
-    assert Constants(entries, options) == none
     assert "glb.tile_bytes" not in (*none.uncertain, *none.assumptions)
     assert "residency" not in dict(none.alternatives)
     assert planned != none
     assert planned != planned.with_overrides({"glb.tile_bytes": 4 << 20})
     assert "glb.tile_bytes" in planned.uncertain
     assert ("residency", "none") in planned.alternatives
-
-
-def test_a_file_of_before_an_option_leaves_it_unsaid(tmp_path: Path) -> None:
-    text = resources.files("phaze_opt.hardware").joinpath("constants.toml").read_text(encoding="utf-8")
-    for table in ("[glb.tile_bytes]", "[estimator_options.residency]"):
-        before, _, rest = text.partition(table)
-        text = before + "[".join(["", *rest.split("\n[")[1:]])
-    assert "residency" not in text.partition("[")[2]
-    (tmp_path / "before.toml").write_text(text, encoding="utf-8")
-    read = load_constants(tmp_path / "before.toml")
-    assert read == CONSTANTS.with_options({"residency": "none"})
-    assert read.option("residency") == "none"
-    assert read.with_options({"residency": "planned"}) == CONSTANTS.with_options({"residency": "planned"})
 
 
 SHARES = {
@@ -125,23 +105,9 @@ SHARES = {
 
 
 @pytest.mark.parametrize("key", SHARES)
-def test_what_a_later_parameter_reads_is_said_where_it_is_otherwise(key: str) -> None:
-    """Digests are those of before; a value that is not of before, shipped or given, is told from it."""
-    without = Constants({name: entry for name, entry in CONSTANTS.entries.items() if name != key}, CONSTANTS.options)
-    assert without == CONSTANTS
+def test_what_a_parameter_of_a_chip_reads_is_varied_where_a_chip_has_it(key: str) -> None:
     assert CONSTANTS.with_overrides({key: CONSTANTS.entries[key].high}) != CONSTANTS
     assert set(CONSTANTS.uncertain_with([SHARES[key]])) - set(CONSTANTS.uncertain) == {key}
-
-
-def test_a_file_of_before_a_parameter_has_the_shipped_value(tmp_path: Path) -> None:
-    text = resources.files("phaze_opt.hardware").joinpath("constants.toml").read_text(encoding="utf-8")
-    for key in SHARES:
-        before, _, rest = text.partition(f"[{key}]")
-        text = before + "\n[".join(["", *rest.split("\n[")[1:]])
-    (tmp_path / "before.toml").write_text(text, encoding="utf-8")
-    assert "[arrays." not in text
-    read = load_constants(tmp_path / "before.toml")
-    assert {key: read.value(key) for key in SHARES} == {key: CONSTANTS.value(key) for key in SHARES}
 
 
 def test_pickle_keeps_equality_and_hash() -> None:
@@ -185,7 +151,6 @@ def test_unknown_names_get_a_near_miss() -> None:
 
 
 def test_a_copy_of_the_file_loads_equal(tmp_path) -> None:
-    from importlib import resources
 
     path = tmp_path / "copy.toml"
     path.write_text(resources.files("phaze_opt.hardware").joinpath("constants.toml").read_text())

@@ -63,7 +63,7 @@ def test_products_of_2_to_4() -> None:
 
 def test_a_recipe_without_phases_has_one_pattern() -> None:
     assert parse_recipe("2:4,transposable=yes,fine_tune=0.3").only_weights == SparseWeights(
-        Pattern(2, 4), is_transposable=True, holds_copies=True
+        Pattern(2, 4), is_transposable=True
     )
     assert parse_recipe("2:4,dense=0.1").only_weights is None
 

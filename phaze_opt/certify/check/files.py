@@ -204,9 +204,7 @@ def _read_contents(directory: Path) -> tuple[Certificate, dict[str, bytes], str]
     """The certificate, every file by its name, and the name of the first whose digest is another; empty for none."""
     contents = {CERTIFICATE_FILE: _read_bytes(directory, CERTIFICATE_FILE, MAX_PART_BYTES)}
     statement = _parse(contents[CERTIFICATE_FILE], CERTIFICATE_FILE)
-    certificate = _value(Certificate, statement, CERTIFICATE_FILE)
-    if certificate.format != FORMAT:
-        refuse(f"format is {certificate.format}, not {FORMAT}", file=CERTIFICATE_FILE)
+    certificate = _of_format(Certificate, statement, CERTIFICATE_FILE)
     _check_names(directory, certificate)
     contents |= {name: _read_bytes(directory, name, _most_bytes(name, certificate)) for name in DATA_FILES}
     digests = {name: hashlib.sha256(contents[name]).hexdigest() for name in DATA_FILES}
@@ -223,9 +221,7 @@ def read_front(directory: Path) -> FrontOverWorlds:
         CertificateError: it is missing, changed or of another form.
     """
     content = _parse(_read_bytes(directory, FRONT_FILE, MAX_PART_BYTES), FRONT_FILE)
-    front = _value(FrontOverWorlds, content, FRONT_FILE)
-    if front.format != FORMAT:
-        refuse(f"format is {front.format}, not {FORMAT}", file=FRONT_FILE)
+    front = _of_format(FrontOverWorlds, content, FRONT_FILE)
     if not is_unchanged(content):
         _refuse_changed(FRONT_FILE)
     return front
@@ -323,6 +319,13 @@ def _parse(content: bytes, name: str) -> Any:
         return parse_json(content.decode("utf-8"), source=name)
     except (InputError, ValueError, json.JSONDecodeError) as error:
         _refuse_form(name, error)
+
+
+def _of_format(kind: type[_T], content: object, name: str) -> _T:
+    """A statement; one of another format is refused before its keys are looked at."""
+    if isinstance(content, dict) and "format" in content and content["format"] != FORMAT:
+        refuse(f"format is {content['format']!s:.20}, not {FORMAT}; prove it again", file=name)
+    return _value(kind, content, name)
 
 
 def _value(kind: type[_T], data: object, name: str) -> _T:

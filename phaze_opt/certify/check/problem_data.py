@@ -155,7 +155,7 @@ def copied_bytes(layer: LayerGraph, sparsity: SparseWeights | None) -> float:
 
     By the shapes of its products: kept weights of 16 bits, each with its place within its block.
     """
-    if sparsity is None or not sparsity.holds_copies:
+    if sparsity is None:
         return 0.0
     products = [each for operator in layer.forward.operators for each in operator.matmuls if each.pattern is not None]
     weights, pattern = sum(each.batch * each.k * each.n for each in products), sparsity.pattern

@@ -11,7 +11,6 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import list_networks, load_network
 from phaze_opt.hardware.silicon.silicon import Silicon
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario, package_stack
-from phaze_opt.record.plain_data import later_names
 from phaze_opt.space.known_spaces import die_space, phaze_space
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import UM2_PER_MM2
@@ -19,7 +18,6 @@ from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack
-from phaze_opt.workload.sparsity import SparseWeights
 from phaze_opt.workload.transformer import TransformerSpec
 from phaze_opt.workload.workload import Workload
 from phaze_opt.workload.zoo import list_models
@@ -32,6 +30,7 @@ _TOLD = frozenset((
 ))  # fmt: skip
 """Fields of a scenario that sentences speak of, or that a proof does not depend on (the effort of schedules)."""
 _OF_CUTS = ("has_cuts", "has_near_cuts", "blocks", "stage_recompute")
+_EXPERT_TENSOR = "expert_tensor"
 """Fields of the choices of plans that a certificate, which is over every cut, leaves at their defaults."""
 _MAX_LISTED = 16
 _MAX_CHANGES = 4
@@ -65,7 +64,6 @@ def find_differences(certificate: Certificate, constants: Constants) -> tuple[st
         *_space_differences(certificate.space),
         *_software_differences(scenario.stack),
         *_estimator_differences(scenario.estimator),
-        *_sparsity_differences(scenario.sparsity),
     )
 
 
@@ -139,11 +137,9 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     """What full plans may be, and what their software does that an ideal one does not."""
     if scenario.plans is None:
         return
-    # Degrees that came later and are not chosen go without saying, as in files of before.
-    unsaid = {
-        name for name in later_names(PlanChoices) if getattr(scenario.plans, name) == getattr(PlanChoices(), name)
-    }
-    named = (field.name for field in fields(scenario.plans) if field.name not in {*unsaid, *_OF_CUTS})
+    has_split = scenario.plans.expert_tensor != PlanChoices().expert_tensor
+    unnamed = _OF_CUTS if has_split else (*_OF_CUTS, _EXPERT_TENSOR)
+    named = (field.name for field in fields(scenario.plans) if field.name not in unnamed)
     choices = (f"{name.replace('_', ' ')} {_stated(getattr(scenario.plans, name))}" for name in named)
     free = "" if scenario.plans.data else "; as many replicas as fit"
     if not scenario.plans.data and not scenario.plans.pipeline:
@@ -241,11 +237,6 @@ def _software_differences(stack: TrainingStack) -> Iterator[str]:
 def _estimator_differences(name: str) -> Iterator[str]:
     if name not in OWN_ESTIMATORS:
         yield f"Estimator {shown(name)} is not the package's: all figures are its own."
-
-
-def _sparsity_differences(weights: SparseWeights | None) -> Iterator[str]:
-    if weights is not None and not weights.holds_copies:
-        yield f"Sparsity {weights}: compressed copies of weights are no part of memory, as before they counted."
 
 
 def _changed(given: Any, own: Any) -> str:

@@ -147,14 +147,8 @@ def _check(directory: Path, tell: OnProgress) -> FrontReport:
         num_certificates=len(files),
         wall_s=time.perf_counter() - started_s,
         problem=describe_problem(asked),
-        differences=(*find_differences(asked, problem.constants), *_differences_of_before(front)),
+        differences=tuple(find_differences(asked, problem.constants)),
     )
-
-
-def _differences_of_before(front: FrontOverWorlds) -> Iterator[str]:
-    least = front.space.min_area_fraction
-    if front.has_bands_of_worlds and least:
-        yield f"min_area_fraction = {least:g} counts by the areas of each world, as before: it rules dies out there."
 
 
 def _figures(
@@ -217,8 +211,6 @@ def _throughput_of(
 ) -> tuple[list[CertifyProblem], list[int]]:
     """The distinct problems of throughput, and which each world poses."""
     posed = [throughput_in(problem, world) for world in worlds]
-    if front.has_bands_of_worlds:
-        posed = [replace(each, space=replace(each.space, band_silicon=None)) for each in posed]
     digests = [each.digest for each in posed]
     distinct = dict(zip(reversed(digests), reversed(posed), strict=True))
     order = list(dict.fromkeys(digests))
@@ -373,8 +365,7 @@ def _check_design(stated: DesignOverWorlds, figures: _Figures, *, num_worlds: in
         refuse(f"row {row}: cost_usd is of no goal", file=FRONT_FILE)
     attained = np.zeros(num_worlds)
     attained[figures.counted] = figures.shares_in[:, row]
-    # Files of before state none.
-    told = np.array(stated.shares or attained)
+    told = np.array(stated.shares)
     if told.shape != attained.shape or not (np.abs(told - attained) <= EXACT * attained).all():
         refuse(f"row {row}: shares are not what it attains in each world", file=FRONT_FILE)
     is_least = figures.shares_in[:, row] <= figures.shares[row] * (1.0 + EXACT)

@@ -173,9 +173,9 @@ def _read_finished(directory: Path) -> FrontOverWorlds | None:
 
 
 def _is_enough(known: FrontOverWorlds, problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions) -> bool:
-    """Whether a statement at hand is what is asked for; one of before is proved anew."""
-    asked = (problem.digest, robust.num_samples, robust.seed, False)
-    is_same = (known.problem_digest, known.num_samples, known.seed, known.has_bands_of_worlds) == asked
+    """Whether a statement at hand is what is asked for."""
+    asked = (problem.digest, robust.num_samples, robust.seed)
+    is_same = (known.problem_digest, known.num_samples, known.seed) == asked
     return is_same and known.is_proved and known.tolerance <= options.tolerance
 
 
@@ -256,7 +256,6 @@ class _FrontAnalysis:
             files=files,
             package_version=__version__,
             wall_s=wall_s,
-            has_bands_of_worlds=False,
         )
         found = replace(found, digest=content_digest(to_plain(FrontOverWorlds, found)))
         replace_file(stated, statement_line(FrontOverWorlds, found, name=FRONT_FILE))

@@ -3,7 +3,6 @@
 from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from math import gcd, prod
-from typing import Annotated
 
 from phaze_opt.graph.operator import Matmul, Phase
 from phaze_opt.graph.program import Program
@@ -16,7 +15,6 @@ from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, UNMASKED
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
-from phaze_opt.record.plain_data import later
 from phaze_opt.workload.branches import MAX_DOWN_SETS
 from phaze_opt.workload.chain import ChainCut, CutPlaces
 from phaze_opt.workload.mlp_spec import ExpertRouting
@@ -45,8 +43,8 @@ class TracedWorkload:
     source: str = ""
     allow_unknown: bool = False
     has_combined_qkv: bool = False
-    is_cut_by_layers: Annotated[bool, later(False)] = False
-    is_cut_by_branches: Annotated[bool, later(False)] = False
+    is_cut_by_layers: bool = False
+    is_cut_by_branches: bool = False
 
     @property
     def layered(self) -> LayeredModel:

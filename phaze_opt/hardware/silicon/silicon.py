@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Annotated
 
 import numpy as np
 
@@ -31,7 +30,6 @@ from phaze_opt.hardware.silicon.die_constants import (
     power_constants,
     process_of,
 )
-from phaze_opt.record.plain_data import later
 from phaze_opt.units import GIBI, GIGA, PICO
 
 SILICON, DIE = "silicon", "die"
@@ -64,7 +62,7 @@ class Silicon:
     nanometres: int
     hbm_generation: str
     link_bytes_per_s: float
-    values: Annotated[tuple[tuple[str, float], ...], later(())] = ()
+    values: tuple[tuple[str, float], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what the die model does not know."""

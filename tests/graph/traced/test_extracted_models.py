@@ -130,7 +130,7 @@ def test_experts_are_the_configs():
 
 
 def test_compressed_copies_of_sparse_weights_are_the_configs():
-    weights = SparseWeights(Pattern(2, 4), holds_copies=True)
+    weights = SparseWeights(Pattern(2, 4))
     graphs = [graph_of(name, 1024, sparsity=weights) for name in (MODELS / "mixtral-8x7b.json", "mixtral-8x7b")]
     for name in ("compressed_weights", "compressed_expert_weights"):
         extracted, built = (total(each, attrgetter(name)) for each in graphs)
