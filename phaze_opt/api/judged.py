@@ -158,7 +158,7 @@ class ScoredModels(Result):
 
 
 @with_keywords
-def study(
+def study(  # noqa: D417 - who calls does not give what hears of it
     file: PathLike,
     *,
     jobs: int = 1,
@@ -187,7 +187,6 @@ def study(
         form: options of the published form.
         plugins: code of your own that the file names.
         records: where it is kept, and what records it.
-        watch: hears of it.
     """
     trials = parse_word(TrialRuns, track_trials, source="track_trials")
     request = StudyRequest(
@@ -213,7 +212,7 @@ def study(
 
 
 @with_keywords
-def validate(
+def validate(  # noqa: D417 - likewise
     *names: str,
     data: PathLike | None = None,
     dataset: Sequence[str] = (),
@@ -229,7 +228,6 @@ def validate(
         dataset: the same as ``names``; of one file, the published set whose columns and models it has.
         machine: TOML files of machines of your own.
         constants: file of fitted constants that ``phaze-opt calibrate`` wrote.
-        watch: hears of it.
     """
     files = (machine,) if isinstance(machine, str | Path) else machine
     wanted = dataset_names((dataset,) if isinstance(dataset, str) else dataset, names)

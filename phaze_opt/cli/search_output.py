@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from phaze_opt.cli import output
 from phaze_opt.cli.exit_codes import TRIALS_KEPT
@@ -17,9 +16,6 @@ from phaze_opt.report.search_answer import answer_to_json, first_of, priced_of
 from phaze_opt.report.text import counted
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.track.protocol import TrackingSession
-
-if TYPE_CHECKING:
-    pass
 
 
 def print_answer(answer: SearchAnswer, *, is_json: bool, is_detailed: bool) -> None:
