@@ -20,11 +20,15 @@ SEARCH = "search --model tiny --devices 8 --global-batch 16 --tensor-parallel 1,
 CHILD = """
 import os, signal, sys, threading
 from phaze_opt.cli.main import main
+from phaze_opt.cli.stop_signals import StopSignals
+signals = StopSignals()
+signals.listen()
+signals.is_idle = False
 # The arguments are read and the command loads; a kernel may be loading, compiling or running.
 timer = threading.Timer(float(sys.argv[1]), os.kill, (os.getpid(), signal.SIGINT))
 timer.daemon = True
 timer.start()
-main(sys.argv[2:])
+main(sys.argv[2:], signals=signals)
 """
 
 
