@@ -3,9 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
@@ -15,6 +12,7 @@ from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh, pr
 from phaze_opt.hardware.silicon.silicon import has_die, link_rate
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Floats
 
 DECIDES = 0.001
 """A price whose whole range moves samples per USD by less decides nothing."""
@@ -200,7 +198,7 @@ def parts_of_design(chip: Accelerator, scenario: Scenario, constants: Constants)
 
 def device_usd(
     chips: AcceleratorTable, scenario: Scenario, constants: Constants, prices: Constants | None = None
-) -> NDArray[np.float64]:
+) -> Floats:
     """What a device of each design costs, USD, shape (num_chips,); see `own_chips`."""
     prices = prices_with(scenario.prices or ()) if prices is None else prices
     links = link_rate(scenario.cluster.network)

@@ -7,11 +7,11 @@ from math import isqrt
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.record.arrays import Flags, Indices
 from phaze_opt.record.input_files import shorten
 from phaze_opt.workload.plan import (
     FREE_EXPERT_TENSOR,
@@ -22,12 +22,10 @@ from phaze_opt.workload.plan import (
     chunked_cuts,
     nearest_cut,
 )
-from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns, Rows
+from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack, launch_sizes, refusals
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 from phaze_opt.workload.workload import Workload
-
-Flags = NDArray[np.bool_]
 
 _INDEPENDENT = ("micro_batch", "interleave", "expert", "expert_tensor", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""
@@ -431,7 +429,7 @@ def _explain(model: Workload, training: TrainingSpec, num_devices: int, choices:
     return obstacle or "no combination of the degrees given fits the devices and the batch; leave more of them free"
 
 
-def _are_among(columns: Rows, known: Rows) -> Flags:
+def _are_among(columns: Indices, known: Indices) -> Flags:
     """Which columns are among others of as many rows."""
     _, place = np.unique(np.concatenate([known, columns], axis=1), axis=1, return_inverse=True)
     place = place.reshape(-1)
