@@ -29,6 +29,7 @@ from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, Goal
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
+from phaze_opt.record.result_fields import values_of
 from phaze_opt.report.certificate_page import gap_figure
 from phaze_opt.report.figures import history_figure, pareto_figure
 from phaze_opt.report.proof import answer_to_json as proof_to_json
@@ -44,9 +45,6 @@ if TYPE_CHECKING:
 
 UNTRACKED: dict[str, Any] = {"tracking": {"default": False}}
 """From Python a run is recorded where that is asked for; the result is at hand."""
-
-OF_FRONTS = ("throughput_samples_per_s", "upper_samples_per_s", "tdp_w", "area_mm2", "cost_usd")
-"""Figures of a design on a front; its cost where that is a goal."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -216,9 +214,8 @@ class ProvedDesign(Result):
     def rows(self) -> Iterable[Mapping[str, Fact]]:
         """A row for each of the best designs, best first; of a front for each design on it, fastest first."""
         for design in self.result.front:
-            goals = {name: getattr(design, name) for name in OF_FRONTS}
-            known = {name: float(value) for name, value in goals.items() if value is not None}
-            yield {**known, "num_tied": design.num_tied, **_sizes(design.point)}
+            known = {name: value for name, value in values_of(design).items() if value is not None}
+            yield {**known, **_sizes(design.point)}
         if self.result.certificate.axes:
             return
         for each in self.result.best:

@@ -29,6 +29,7 @@ from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.record.plain_data import field_values
+from phaze_opt.record.result_fields import headlines_of
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.priced_job import job_to_json
@@ -38,15 +39,7 @@ from phaze_opt.workload.plan import ParallelPlan
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-FIGURES = (
-    "throughput_samples_per_s",
-    "throughput_tokens_per_s",
-    "iteration_time_s",
-    "mfu",
-    "area_mm2",
-    "tdp_w",
-    "throughput_per_tdp",
-)
+FIGURES = tuple(each.name for each in headlines_of(Evaluation))
 """Of an evaluation, in the order of a result's text; None where not known."""
 OF_DEGREES = ("tensor", "pipeline", "data", "context", "expert", "micro_batch", "interleave", "zero", "recompute")
 """Columns of a plan that every frame of plans has."""
@@ -287,7 +280,7 @@ def cost_facts(bill: Bill | None) -> dict[str, Fact]:
     """What a device and its cluster cost to buy, where known."""
     if bill is None:
         return {}
-    return {"device_usd": bill.device_usd, "capex_usd": float(bill.owned.capex_usd)}
+    return {each.name: getattr(bill, each.name) for each in headlines_of(Bill)}
 
 
 def plan_words(plan: ParallelPlan) -> str:

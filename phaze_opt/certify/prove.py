@@ -260,7 +260,7 @@ def read_front(certificate: Certificate, directory: Path, problem: CertifyProble
             index=row,
             point=problem.rows.point(row),
             throughput_samples_per_s=float(attained[row]),
-            upper_samples_per_s=float(upper[row]),
+            upper_bound_samples_per_s=float(upper[row]),
             tdp_w=float(tdp_w[row]),
             area_mm2=float(area_mm2[row]),
             cost_usd=float(cost_usd[row]) if has_cost else None,
