@@ -44,7 +44,7 @@ import phaze_opt as po
 from phaze_opt.report.design import performance_table
 from phaze_opt.track.records import evaluation_metrics
 
-found = po.evaluate(model="tiny", devices=16, global_batch=64, arch="phaze-tpu-v4")
+found = po.evaluate(model="tiny", devices=16, global_batch=64, arch="phaze-tpu-v4", published_form="phaze")
 rows = performance_table(found.evaluation, references={}).rows
 print(json.dumps({
     "facts": found.facts["throughput_per_area"], "frame": list(found.to_frame()["throughput_per_area"]),
