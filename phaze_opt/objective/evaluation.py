@@ -162,10 +162,10 @@ class Evaluation:
     sequence_length: int
     num_parameters: int
     area_mm2: float = result_field(
-        "area", "mm2", "of a chip", better=Better.LOWER, is_headline=True, needs_feasible=False
+        "area, mm2", "mm2", "of a chip", better=Better.LOWER, is_headline=True, needs_feasible=False
     )
     tdp_w: float = result_field(
-        "TDP", "W", "thermal design power of a chip", better=Better.LOWER, is_headline=True, needs_feasible=False
+        "TDP, W", "W", "thermal design power of a chip", better=Better.LOWER, is_headline=True, needs_feasible=False
     )
     throughput_samples_per_s: float = result_field(
         "samples/s", "samples/s", "of the whole cluster", default=0.0, better=Better.HIGHER, is_headline=True
@@ -196,10 +196,15 @@ class Evaluation:
         "vector cores busy", "", "share of their lanes", default=0.0, better=Better.HIGHER, digits=Digits.SHARE
     )
     energy_per_iteration_j: float = result_field(
-        "energy of an iteration", "J", "modelled, of all used devices", default=0.0, better=Better.LOWER, has_mean=False
+        "energy of an iteration, J",
+        "J",
+        "modelled, of all used devices",
+        default=0.0,
+        better=Better.LOWER,
+        has_mean=False,
     )
     average_power_w: float = result_field(
-        "average power", "W", "of one used device", default=0.0, better=Better.LOWER, has_mean=False
+        "average power, W", "W", "of one used device", default=0.0, better=Better.LOWER, has_mean=False
     )
     placement: PlacementResult | None = None
     schedules: tuple[LayerSchedule, ...] = ()

@@ -42,7 +42,7 @@ class ResultField:
     """A figure of a result.
 
     Attributes:
-        label: in tables, without the unit.
+        label: in tables, with the unit where the digits do not bring it.
         unit: of the value, SI; empty for shares and counts.
         meaning: one phrase.
         better: which way it is better.
@@ -64,13 +64,6 @@ class ResultField:
     needs_feasible: bool = True
     has_mean: bool = True
     name: str = ""
-
-    @property
-    def heading(self) -> str:
-        """The label with its unit where the digits do not bring it."""
-        has_unit = self.unit and self.digits in (Digits.NUMBER, Digits.AMOUNT) and self.scale == 1.0
-        has_unit = has_unit and self.unit not in self.label
-        return f"{self.label}, {self.unit}" if has_unit else self.label
 
 
 def result_field(label: str, unit: str = "", meaning: str = "", *, default: Any = MISSING, **more: Any) -> Any:

@@ -141,11 +141,11 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     columns = (Column(""), *numbers("this design", *references))
     rate, *figures = (each for each in headlines_of(Evaluation) if "tokens" not in each.unit or _has_tokens(evaluation))
     rows = (
-        (f"{mean}{rate.heading}", *(figure_text(e, rate) for e in (evaluation, *others))),
+        (f"{mean}{rate.label}", *(figure_text(e, rate) for e in (evaluation, *others))),
         ("design is faster by", "", *(format_ratio(_ratio(evaluation, other)) for other in others)),
         *(
             (
-                f"{mean if 'tokens' in each.unit else ''}{each.heading}",
+                f"{mean if 'tokens' in each.unit else ''}{each.label}",
                 *(figure_text(e, each) for e in (evaluation, *others)),
             )
             for each in figures

@@ -124,7 +124,7 @@ def metrics_table(evaluation: Evaluation) -> TableContent:
     first = headlines_of(Evaluation)
     others = (each for each in fields_of(Evaluation) if each not in first)
     rows = tuple(
-        (each.heading, figure_text(evaluation, each)) for each in (*first, *others) if each.name in evaluation.figures
+        (each.label, figure_text(evaluation, each)) for each in (*first, *others) if each.name in evaluation.figures
     )
     return pairs_table(
         "Metrics", rows, note=f"All figures are modelled, area and TDP {silicon_words(evaluation.accelerator)}."
