@@ -11,6 +11,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from phaze_opt.record.arrays import Floats
+from phaze_opt.record.result_fields import result_field
 
 BUSY_PARTS = ("matmul_s", "attention_s", "vector_s", "launch_s", "tensor_s")
 """What a device does of a micro-batch itself, without transfers and parameter traffic; a step waits for all of it."""
@@ -90,18 +91,18 @@ class StepTime:
         waiting_s: waiting for the slowest island.
     """
 
-    matmul_s: float
-    attention_s: float
-    vector_s: float
-    launch_s: float
-    tensor_s: float
-    transfer_s: float
-    bubble_s: float
-    parameter_s: float
-    gradient_s: float
-    update_s: float
-    overhead_s: float
-    waiting_s: float = 0.0
+    matmul_s: float = result_field("matmuls", "s")
+    attention_s: float = result_field("attention", "s")
+    vector_s: float = result_field("norms, activations and other vector work", "s")
+    launch_s: float = result_field("waiting for launches", "s")
+    tensor_s: float = result_field("collectives inside layers", "s")
+    transfer_s: float = result_field("transfers between stages", "s")
+    bubble_s: float = result_field("pipeline bubble", "s")
+    parameter_s: float = result_field("parameter traffic (ZeRO 3)", "s")
+    gradient_s: float = result_field("gradient and parameter collectives", "s")
+    update_s: float = result_field("optimizer update", "s")
+    overhead_s: float = result_field("fixed time of a step", "s")
+    waiting_s: float = result_field("waiting for the slowest island", "s", default=0.0)
 
     @property
     def parts(self) -> dict[str, float]:

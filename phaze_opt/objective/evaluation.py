@@ -71,6 +71,15 @@ class LayerSchedule:
         return relative_gap(self.makespan_s, self.lower_bound_s)
 
 
+_OfPlans = Annotated[float, omit_default(0.0)]
+"""Seconds that only plans have."""
+
+
+def _cause(label: str, meaning: str) -> Any:
+    """Seconds of an iteration; ``meaning`` says that they limit a design."""
+    return result_field(label, "s", meaning, default=0.0, better=Better.LOWER, digits=Digits.TIME)
+
+
 @dataclass(frozen=True, slots=True)
 class TimeBreakdown:
     """Seconds of one iteration by cause; the values sum to the iteration time.
@@ -83,21 +92,25 @@ class TimeBreakdown:
         launch_s, parameter_s, overhead_s, waiting_s: of any plan.
     """
 
-    tensor_cores_s: float = 0.0
-    vector_cores_s: float = 0.0
-    memory_bound_s: float = 0.0
-    tensor_parallel_collectives_s: float = 0.0
-    boundary_transfers_s: float = 0.0
-    gradient_all_reduce_s: float = 0.0
-    bubble_s: float = 0.0
-    update_s: float = 0.0
-    matmul_s: Annotated[float, omit_default(0.0)] = 0.0
-    attention_s: Annotated[float, omit_default(0.0)] = 0.0
-    vector_s: Annotated[float, omit_default(0.0)] = 0.0
-    launch_s: Annotated[float, omit_default(0.0)] = 0.0
-    parameter_s: Annotated[float, omit_default(0.0)] = 0.0
-    overhead_s: Annotated[float, omit_default(0.0)] = 0.0
-    waiting_s: Annotated[float, omit_default(0.0)] = 0.0
+    tensor_cores_s: float = _cause("tensor cores", "the tensor cores: matrix products take")
+    vector_cores_s: float = _cause("vector cores", "the vector cores: softmax, norms and elementwise work take")
+    memory_bound_s: float = _cause("memory", "memory: waiting for HBM and buffer traffic takes")
+    tensor_parallel_collectives_s: float = _cause(
+        "tensor-parallel collectives", "the network: tensor-parallel collectives take"
+    )
+    boundary_transfers_s: float = _cause("boundary transfers", "the network: transfers between pipeline stages take")
+    gradient_all_reduce_s: float = _cause(
+        "gradient all-reduce", "the network: the data-parallel gradient all-reduce takes"
+    )
+    bubble_s: float = _cause("pipeline bubble", "the pipeline: waiting for other stages takes")
+    update_s: float = _cause("optimizer update", "the optimizer: updating the weights takes")
+    matmul_s: _OfPlans = _cause("matmuls", "matrix products: they take")
+    attention_s: _OfPlans = _cause("attention", "attention: its products and softmax take")
+    vector_s: _OfPlans = _cause("vector work", "vector work: norms, activations and other vector work take")
+    launch_s: _OfPlans = _cause("launches", "the host: waiting for launches takes")
+    parameter_s: _OfPlans = _cause("parameter traffic", "the network: parameter traffic (ZeRO 3) takes")
+    overhead_s: _OfPlans = _cause("fixed time", "the software: the fixed time of a step takes")
+    waiting_s: _OfPlans = _cause("waiting for islands", "the cluster: waiting for the slowest island takes")
 
     @property
     def parts(self) -> dict[str, float]:

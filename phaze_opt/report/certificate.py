@@ -424,8 +424,8 @@ def explain_second(best: Sequence[RankedDesign], second: SecondBest | None, *, g
 def cause_changes(winner: Evaluation, loser: Evaluation) -> tuple[CauseChange, ...]:
     """Differences of two time breakdowns, largest first; they sum to the difference of the iteration times."""
     changes = (
-        CauseChange(name, getattr(loser.breakdown, field) - getattr(winner.breakdown, field))
-        for field, name, _ in CAUSES
+        CauseChange(each.label, getattr(loser.breakdown, each.name) - getattr(winner.breakdown, each.name))
+        for each in CAUSES
     )
     return tuple(sorted((change for change in changes if change.more_s), key=lambda change: -abs(change.more_s)))
 

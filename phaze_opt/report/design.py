@@ -13,7 +13,7 @@ from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, LayerSchedule
 from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import PlacementResult, Stage
-from phaze_opt.record.result_fields import ResultField, headlines_of
+from phaze_opt.record.result_fields import ResultField, fields_of, headlines_of
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of, silicon_words
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
@@ -31,29 +31,8 @@ from phaze_opt.report.text import (
 if TYPE_CHECKING:
     from phaze_opt.objective.sensitivity import SensitivityRow
 
-CAUSES = (
-    ("tensor_cores_s", "tensor cores", "the tensor cores: matrix products take"),
-    ("vector_cores_s", "vector cores", "the vector cores: softmax, norms and elementwise work take"),
-    ("memory_bound_s", "memory", "memory: waiting for HBM and buffer traffic takes"),
-    ("tensor_parallel_collectives_s", "tensor-parallel collectives", "the network: tensor-parallel collectives take"),
-    ("boundary_transfers_s", "boundary transfers", "the network: transfers between pipeline stages take"),
-    ("gradient_all_reduce_s", "gradient all-reduce", "the network: the data-parallel gradient all-reduce takes"),
-    ("bubble_s", "pipeline bubble", "the pipeline: waiting for other stages takes"),
-    ("update_s", "optimizer update", "the optimizer: updating the weights takes"),
-    ("matmul_s", "matmuls", "matrix products: they take"),
-    ("attention_s", "attention", "attention: its products and softmax take"),
-    ("vector_s", "vector work", "vector work: norms, activations and other vector work take"),
-    ("launch_s", "launches", "the host: waiting for launches takes"),
-    ("parameter_s", "parameter traffic", "the network: parameter traffic (ZeRO 3) takes"),
-    ("overhead_s", "fixed time", "the software: the fixed time of a step takes"),
-    ("waiting_s", "waiting for islands", "the cluster: waiting for the slowest island takes"),
-)
-"""Fields of `TimeBreakdown`, their short names, and the phrase that says what limits a design.
-
-Of the first `NUM_OF_DESIGNS` only designed chips have any; matmuls, attention and vector work are of machines that
-exist.
-"""
-NUM_OF_DESIGNS = 3
+CAUSES = fields_of(TimeBreakdown)
+"""What an iteration waits for; the meaning of each is the phrase that says what limits a design."""
 COMMON_MEANS = {
     CommonMean.ARITHMETIC: "arithmetic mean",
     CommonMean.GEOMETRIC: "geometric mean",
@@ -279,7 +258,7 @@ def time_table(evaluation: Evaluation) -> TableContent:
 
 def time_shares(breakdown: TimeBreakdown) -> tuple[tuple[str, float, float], ...]:
     """(name, seconds, share) of every cause, largest first."""
-    seconds = {name: float(getattr(breakdown, field)) for field, name, _ in CAUSES}
+    seconds = {each.label: float(getattr(breakdown, each.name)) for each in CAUSES}
     total = sum(seconds.values())
     shares = ((name, value, value / total if total > 0 else 0.0) for name, value in seconds.items())
     return tuple(sorted(shares, key=lambda item: -item[1]))
@@ -323,7 +302,7 @@ def limits_sentence(evaluation: Evaluation) -> str:
     if evaluation.members:
         slowest = min(evaluation.members, key=lambda member: member.mfu)
         return f"Its least efficient model is {slowest.model}. {limits_sentence(slowest)}"
-    phrases = {name: phrase for _, name, phrase in CAUSES}
+    phrases = {each.label: each.meaning for each in CAUSES}
     (name, _, share), (next_name, _, next_share) = time_shares(evaluation.breakdown)[:2]
     sentence = f"What limits this design is {phrases[name]} {format_share(share)} of an iteration"
     if next_share > 0:

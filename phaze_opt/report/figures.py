@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.reference_machines import is_expert
 from phaze_opt.report.chip import AXES, describe_cores, describe_memories
-from phaze_opt.report.design import CAUSES, NUM_OF_DESIGNS
+from phaze_opt.report.design import CAUSES
 from phaze_opt.report.style import (
     BEST_COLOUR,
     COLOURS,
@@ -229,6 +229,10 @@ def _log_dimension(label: str, values: Sequence[float]) -> dict[str, Any]:
     }
 
 
+_OF_DESIGNS = 3
+"""The first causes, which only designed chips have."""
+
+
 def breakdown_figure(evaluations: Mapping[str, Evaluation], *, needs_schedules: bool = True) -> Figure:
     """Where an iteration's time goes, a bar per design; machines that exist have no schedules."""
     import plotly.graph_objects as go
@@ -236,11 +240,11 @@ def breakdown_figure(evaluations: Mapping[str, Evaluation], *, needs_schedules: 
     drawn = [(name, each) for name, each in evaluations.items() if each.schedules or not needs_schedules]
     shown = {name: design for name, design in drawn if design.is_feasible}
     figure = go.Figure()
-    for number, (field, label, _) in enumerate(CAUSES):
-        seconds = [getattr(design.breakdown, field) for design in shown.values()]
+    for number, cause in enumerate(CAUSES):
+        label, seconds = cause.label, [getattr(design.breakdown, cause.name) for design in shown.values()]
         # Nothing has both the first three and matmuls, attention and vector work; other repeats are hatched.
         marker: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)]}
-        if number >= len(COLOURS) + NUM_OF_DESIGNS:
+        if number >= len(COLOURS) + _OF_DESIGNS:
             marker["pattern"] = {"shape": "/"}
         if any(seconds):
             figure.add_bar(

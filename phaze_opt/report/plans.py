@@ -1,6 +1,5 @@
 """Parallel plans in tables: the fastest, where the time of a step goes and what fills the memory."""
 
-import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
@@ -8,10 +7,12 @@ from types import MappingProxyType
 
 from phaze_opt.cost.plan_memory import PlanMemory
 from phaze_opt.cost.stacks import measured_rows, shared_and_own, unmeasured_parts
+from phaze_opt.cost.step_time import StepTime
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.plan.launch_flags import LaunchFlags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
+from phaze_opt.record.result_fields import fields_of
 from phaze_opt.report.chip import silicon_words
 from phaze_opt.report.table import Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import counted, format_number, format_scaled, format_share, format_time
@@ -23,23 +24,6 @@ MARK, NEAR_MARK, FULL_MARK = "*", "~", "!"
 MOST_NAMED = 4
 
 
-PART_NAMES = MappingProxyType(
-    {
-        "matmul_s": "matmuls",
-        "attention_s": "attention",
-        "vector_s": "norms, activations and other vector work",
-        "launch_s": "waiting for launches",
-        "tensor_s": "collectives inside layers",
-        "transfer_s": "transfers between stages",
-        "bubble_s": "pipeline bubble",
-        "parameter_s": "parameter traffic (ZeRO 3)",
-        "gradient_s": "gradient and parameter collectives",
-        "update_s": "optimizer update",
-        "overhead_s": "fixed time of a step",
-        "waiting_s": "waiting for the slowest island",
-    }
-)
-"""Fields of `StepTime` in words."""
 TRACE = 1e-9
 """Share of a step below which a part is what rounding left of it, and has no row."""
 BRIM_NOTE = "fills the memory to the brim: the range of its peak reaches beyond it"
@@ -216,7 +200,7 @@ def step_table(best: RankedPlan, setting: PriceSetting, causes: Sequence[tuple[s
     if causes:
         parts = [(seconds, name) for name, seconds in causes]
     else:
-        parts = [(getattr(time, part.name), PART_NAMES[part.name]) for part in dataclasses.fields(time)]
+        parts = [(getattr(time, part.name), part.label) for part in fields_of(StepTime)]
     parts.sort(reverse=True)
     fields: Fields[tuple[float, str]] = (
         words("part", lambda part: part[1]),

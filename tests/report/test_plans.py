@@ -8,7 +8,7 @@ from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.fitted import load_fitted, read_own_file
 from phaze_opt.objective.price_setting import PriceSetting
 from phaze_opt.objective.software_notes import error_note, gradient_note
-from phaze_opt.report.plans import PART_NAMES, describe_plan, step_table
+from phaze_opt.report.plans import describe_plan, step_table
 from phaze_opt.report.software import choices_table, features_table, measured_table
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
@@ -21,7 +21,7 @@ def test_what_rounding_leaves_of_a_part_has_no_row():
     table = step_table(SimpleNamespace(time=time, plan=ParallelPlan()), setting)
     names = [row[0] for row in table.rows]
     assert len(names) == 2
-    assert names[1] == PART_NAMES["update_s"]
+    assert names[1] == "optimizer update"
 
 
 def test_every_software_has_its_machines_data_sets_and_errors() -> None:
