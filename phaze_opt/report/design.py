@@ -29,7 +29,7 @@ from phaze_opt.report.text import (
 )
 
 if TYPE_CHECKING:
-    from phaze_opt.objective.sensitivity import SensitivityRow
+    from phaze_opt.objective.headline_range import SensitivityRow
 
 CAUSES = fields_of(TimeBreakdown)
 """What an iteration waits for; the meaning of each is the phrase that says what limits a design."""

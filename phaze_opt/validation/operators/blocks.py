@@ -6,8 +6,7 @@ from typing import Protocol
 import numpy as np
 
 from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, MachineModel, fitted_values, machine_model, maker_of
-from phaze_opt.estimate.machine_matmul import MatmulTerms, matmul_terms
-from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_operator_s
+from phaze_opt.estimate.machine_operators import MatmulTerms, RowOperator, VectorMachine, matmul_terms, row_operator_s
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats
@@ -83,7 +82,7 @@ class RowBlock:
         return RowOperator(self.case.operator)
 
     def seconds(self, fitted: FittedConstants) -> Floats:
-        """The time of `estimate.machine_vector`."""
+        """The time of `estimate.machine_operators`."""
         rows, length = self.sizes.T
         return row_operator_s(self.operator, rows, length, element_bytes(self.case.path), self._machine(fitted))
 
