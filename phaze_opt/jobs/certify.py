@@ -22,7 +22,7 @@ from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOpt
 from phaze_opt.record.input_files import is_there
 
 if TYPE_CHECKING:
-    from phaze_opt.certify.check.report import CheckProgress, CheckReport
+    from phaze_opt.certify.check.report import CheckReport
     from phaze_opt.certify.check.worlds import FrontReport
     from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.jobs.proof import ProofRun
@@ -115,7 +115,7 @@ def pose_proof(asked: ProofRequest, loaded: tuple["AnyModel", ...], watch: "Watc
     from phaze_opt.jobs.machines_beside import JobBeside, job_request
     from phaze_opt.jobs.proof import ProofRun
     from phaze_opt.objective.goals import Aim, has_costs
-    from phaze_opt.study.certified_truth import certificates_directory
+    from phaze_opt.study.truth import certificates_directory
 
     known, proof, space = load_constants(), asked.proof, asked.space
     problem_scenario = load_scenario(asked.scenario, loaded, common=asked.models.common, constants=known, space=space)
@@ -190,14 +190,10 @@ def checked(path: Path, watch: "Watch") -> "CheckReport | FrontReport":
 
     try:
         with watch.progress("check") as show:
-
-            def on_progress(moved: "CheckProgress") -> None:
-                show(moved.stage.value, moved.num_done, moved.num_all, "")
-
             report = (
-                check_front_over_worlds(directory, on_progress=on_progress)
+                check_front_over_worlds(directory, on_progress=show)
                 if is_over_worlds
-                else check_certificate(path, on_progress=on_progress)
+                else check_certificate(path, on_progress=show)
             )
     except CertificateError:
         forget_check(directory)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from phaze_opt import __version__
 from phaze_opt.certify.certificate import Certificate
 from phaze_opt.certify.equal_terms import EqualTerms
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.certify.result import CertifyResult, ProofMove, RankedDesign
 from phaze_opt.certify.robust.result import OverWorlds, RobustResult
 from phaze_opt.certify.standing import Ties, members_of
 from phaze_opt.hardware.silicon.die_report import DieReport
@@ -228,7 +228,7 @@ def _compared(
     return {f"best, {winner.model}": winner, f"runner-up, {loser.model}": loser}
 
 
-def gap_figure(history: Sequence[CertifyProgress], *, goal: Goal, end_s: float) -> Figure:
+def gap_figure(history: Sequence[ProofMove], *, goal: Goal, end_s: float) -> Figure:
     """Incumbent and bound over time; what lies between them is in doubt.
 
     Args:

@@ -13,7 +13,7 @@ from command_runs import printed, refused, run, run_json
 from sample_files import space_text, study_text
 
 from phaze_opt.errors import InputError, StorageError
-from phaze_opt.study.disk.directory import find_study
+from phaze_opt.study.directory import find_study
 from phaze_opt.study.load import load_study
 from phaze_opt.study.result import TruthKind
 from phaze_opt.track.protocol import TrackerConfig
@@ -156,11 +156,11 @@ def test_trials_that_are_tracked_are_chosen(study: Path, tmp_path: Path, capsys:
     command = ["study", "run", str(study), "--work-dir", str(tmp_path / "w"), "--track-trials"]
     refused([*command, "bset"], capsys, "--track-trials", "did you mean best")
 
-    def refuse(name: str, config: TrackerConfig) -> None:
+    def refuse(name: str, config: TrackerConfig, what: str) -> None:
         message = f"{name} would record {config.trials.value} trials"
         raise InputError(message)
 
-    monkeypatch.setattr("phaze_opt.track.guard.open_study_tracker", refuse)
+    monkeypatch.setattr("phaze_opt.track.protocol.open_tracker", refuse)
     refused([*command, "best"], capsys, "mlflow would record best trials")
     refused(command[:-1], capsys, "mlflow would record all trials")
     assert not (tmp_path / "w").exists()
@@ -169,7 +169,7 @@ def test_trials_that_are_tracked_are_chosen(study: Path, tmp_path: Path, capsys:
 def test_what_was_recorded_is_delivered_when_a_study_fails(
     study: Path, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    from phaze_opt.track.null import NullSession
+    from phaze_opt.track.protocol import NullSession
 
     closed = []
 
@@ -186,7 +186,7 @@ def test_what_was_recorded_is_delivered_when_a_study_fails(
 def test_a_strategy_that_fails_is_exit_code_1_and_the_rest_is_there(
     study: Path, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    from phaze_opt.search.samplers.tpe import TPEStrategy
+    from phaze_opt.search.samplers.optuna_sampler import TPEStrategy
 
     class Broken:
         def tell(self, outcomes: object) -> None:

@@ -5,7 +5,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from phaze_opt.certify.certificate import (
     content_digest,
 )
 from phaze_opt.certify.check.files import read_front
-from phaze_opt.certify.finished_tasks import Pieces, ProofPieces, open_pieces
+from phaze_opt.certify.finished_tasks import JOURNAL_FILE, WHAT, ProofPieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file, require_few_rows
 from phaze_opt.certify.robust.conclude import Evidence, conclude
@@ -48,14 +48,16 @@ from phaze_opt.certify.robust.least_regret import (
 )
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.prover import ObjectiveProver, ProverBench, RobustProver, SharedGraphs
-from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult, RobustStage
+from phaze_opt.certify.robust.result import RobustOptions, RobustResult, RobustStage
 from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions, words_of
 from phaze_opt.certify.tasks import Workers
 from phaze_opt.certify.writing import certificate_directory, statement_line, write_certificate
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.reference_machines import REFERENCES
+from phaze_opt.record.checkpoint import Checkpoint, open_checkpoint
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import read_plain, to_plain, write_plain
+from phaze_opt.record.progress import OnProgress, Progress
 from phaze_opt.record.whole_file import replace_file, unwritable
 
 ROBUST_DIRECTORY = "robust"
@@ -70,7 +72,7 @@ def analyse_robustness(
     options: CertifyOptions,
     robust: RobustOptions,
     *,
-    on_progress: Callable[[RobustProgress], None] | None = None,
+    on_progress: OnProgress | None = None,
     prover: RobustProver | None = None,
 ) -> RobustResult:
     """Certify the optimum of every world, the regret of every good design, and the design of least largest regret.
@@ -102,7 +104,7 @@ def _analyse(
     problem: CertifyProblem,
     options: CertifyOptions,
     robust: RobustOptions,
-    on_progress: Callable[[RobustProgress], None],
+    on_progress: OnProgress,
     prover: RobustProver | None,
 ) -> RobustResult:
     """Run the analysis and write what it finds."""
@@ -120,11 +122,7 @@ def _analyse(
 
 
 def prove_front(
-    problem: CertifyProblem,
-    options: CertifyOptions,
-    robust: RobustOptions,
-    *,
-    on_progress: Callable[[RobustProgress], None] | None = None,
+    problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions, *, on_progress: OnProgress | None = None
 ) -> FrontOverWorlds:
     """Prove the front over worlds (`front`), and write a certificate of each world and the statement beside them.
 
@@ -192,7 +190,7 @@ class _FrontAnalysis:
     problem: CertifyProblem
     options: CertifyOptions
     robust: RobustOptions
-    on_progress: Callable[[RobustProgress], None]
+    on_progress: OnProgress
     _started: float = field(default_factory=time.perf_counter)
 
     def run(self) -> FrontOverWorlds:
@@ -208,7 +206,8 @@ class _FrontAnalysis:
         try:
             for number, (each, place) in enumerate(with_rows(posed)):
                 header = {"problem_digest": each.digest, "tolerance": self.options.tolerance, "rows": each.rows.size}
-                kept = open_pieces(journals / world_name(number), header=header, is_resumed=self.options.is_resumed)
+                path = journals / world_name(number) / JOURNAL_FILE
+                kept = open_checkpoint(path, header=header, is_resumed=self.options.is_resumed, what=WHAT)
                 pieces.append(kept)
                 facts.append(bounded_world(each, place, graphs, ProofPieces(kept), tolerance=self.options.tolerance))
                 self._tell(RobustStage.WORLDS, facts, len(posed))
@@ -272,18 +271,9 @@ class _FrontAnalysis:
 
     def _tell(self, stage: RobustStage, facts: Sequence[WorldFacts], num_all: int, num_open: int = 0) -> None:
         """Tell how far it is."""
-        self.on_progress(
-            RobustProgress(
-                stage=stage,
-                num_worlds=len(facts),
-                num_all_worlds=num_all,
-                num_evaluations=sum(len(each.state.solved) for each in facts),
-                regret=1.0,
-                regret_lower=0.0,
-                wall_s=time.perf_counter() - self._started,
-                num_open=num_open,
-            )
-        )
+        num_evaluations = sum(len(each.state.solved) for each in facts)
+        what = f"{num_evaluations:,} evaluations, {num_open:,} designs open"
+        self.on_progress(Progress(stage, len(facts), num_all, what))
 
 
 def world_name(number: int) -> str:
@@ -329,10 +319,10 @@ class _Analysis:
     problem: CertifyProblem
     options: CertifyOptions
     robust: RobustOptions
-    on_progress: Callable[[RobustProgress], None]
+    on_progress: OnProgress
     prover: RobustProver
     workers: Workers
-    pieces: Pieces = field(init=False)
+    pieces: Checkpoint = field(init=False)
     evidence: Evidence = field(init=False)
     _started: float = field(default_factory=time.perf_counter)
     _stage: RobustStage = RobustStage.WORLDS
@@ -341,8 +331,9 @@ class _Analysis:
         """Lay out the worlds and open the journal."""
         how = json.dumps([self.options.tolerance, self.options.num_best])
         kept = hashlib.sha256(f"{self.problem.digest} {how}".encode()).hexdigest()
-        place = _directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}"
-        self.pieces = open_pieces(place, header={"of": "robustness of choices"}, is_resumed=self.options.is_resumed)
+        path = _directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}" / JOURNAL_FILE
+        header, is_resumed = {"of": "robustness of choices"}, self.options.is_resumed
+        self.pieces = open_checkpoint(path, header=header, is_resumed=is_resumed, what=WHAT)
         assumptions = find_assumptions(self.problem)
         worlds = build_worlds(self.problem, assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed)
         # Worlds in which every point is worth the same are proved once.
@@ -404,14 +395,7 @@ class _Analysis:
     def _report(self) -> None:
         """Tell how far it is."""
         ledger, found = self.evidence.ledger, self.evidence.found
-        self.on_progress(
-            RobustProgress(
-                stage=self._stage,
-                num_worlds=ledger.num_proved,
-                num_all_worlds=len(ledger.worlds),
-                num_evaluations=ledger.num_evaluations,
-                regret=found.regret,
-                regret_lower=found.regret_lower,
-                wall_s=time.perf_counter() - self._started,
-            )
-        )
+        what = f"{ledger.num_evaluations:,} evaluations"
+        if found.regret < 1.0:
+            what += f", largest regret {100.0 * found.regret:.2f} % (at least {100.0 * found.regret_lower:.2f} %)"
+        self.on_progress(Progress(self._stage, ledger.num_proved, len(ledger.worlds), what))

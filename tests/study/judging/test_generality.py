@@ -20,8 +20,14 @@ from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.record.arrays import Floats
 from phaze_opt.search.probe import PointBound
 from phaze_opt.study.config import Condition
-from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
-from phaze_opt.study.generality.portfolio import best_portfolios, mean_of_shares, price_of_generality, solve_portfolio
+from phaze_opt.study.generality import (
+    best_portfolios,
+    build_chip_table,
+    candidate_chips,
+    mean_of_shares,
+    price_of_generality,
+    solve_portfolio,
+)
 from phaze_opt.study.result import ChipTable
 from phaze_opt.testing.events import example_evaluation
 
