@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
+
+    from phaze_opt.report.picture import Picture
 
 Fact = str | float | int | bool | None
 MAX_CHARACTERS = 600
@@ -43,8 +44,8 @@ class Result(ABC):
         """All of it, as the command's ``--json`` prints it."""
 
     @abstractmethod
-    def plot(self) -> Figure:
-        """A figure of Plotly."""
+    def plot(self) -> Picture:
+        """A picture: it shows in notebooks, and `save` writes it as SVG or PNG."""
 
     def to_frame(self) -> pd.DataFrame:
         """Its rows as a frame of pandas."""
