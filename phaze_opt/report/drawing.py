@@ -52,7 +52,7 @@ MOST_MARKERS = 8
 CROWD = 600
 """Marks of a picture from which on a page has them as an image, without words under a pointer."""
 DASHES = MappingProxyType(
-    {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3)), "longdashdot": "-."}
+    {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
 )
 SYMBOLS = MappingProxyType(
     {
@@ -78,7 +78,6 @@ SETTINGS: Mapping[Any, Any] = MappingProxyType(
 )
 INKS = MappingProxyType({ink.lower(): f"var(--ink{place})" for place, ink in enumerate(DARK_INKS)})
 """Variables of a page's style by the ink on white."""
-SVG, XLINK = "http://www.w3.org/2000/svg", "http://www.w3.org/1999/xlink"
 
 
 def image_files(name: str, picture: Picture) -> dict[str, bytes]:
@@ -120,13 +119,14 @@ def svg_element(name: str, picture: Picture, *, is_narrow: bool = False, is_on_p
     name = f"{name}-narrow" if is_narrow else name
     with _settings(name):
         drawn = _Drawing(picture, NARROW_PX if is_narrow else WIDE_PX, "", is_on_page=is_on_page)
-        root = ElementTree.fromstring(_saved(drawn.sheet, "svg", is_transparent=is_on_page))
+        file = _saved(drawn.sheet, "svg", is_transparent=is_on_page).decode()
+    # Within HTML no names of formats are needed.
+    plain = re.sub(r' xmlns(:xlink)?="[^"]*"', "", file[file.index("<svg") :]).replace("xlink:href", "href")
+    root = ElementTree.fromstring(plain)
     if is_on_page:
         _mark_up(root, drawn)
     for key in ("width", "height"):
         root.attrib.pop(key, None)
-    ElementTree.register_namespace("", SVG)
-    ElementTree.register_namespace("xlink", XLINK)
     text = ElementTree.tostring(root, encoding="unicode")
     if is_on_page:
         text = re.sub("|".join(INKS), lambda found: INKS[found[0]], text)
@@ -169,9 +169,9 @@ def _mark_up(root: ElementTree.Element, drawn: _Drawing) -> None:
 def _shapes(element: ElementTree.Element) -> Iterator[ElementTree.Element]:
     """Shapes within an element in order, but for definitions."""
     for child in element:
-        if child.tag.endswith("}defs"):
+        if child.tag == "defs":
             continue
-        if child.tag.endswith(("}use", "}path")):
+        if child.tag in ("use", "path"):
             yield child
         else:
             yield from _shapes(child)
@@ -194,7 +194,7 @@ def _settings(name: str) -> Iterator[None]:
 
     own = {**SETTINGS, "svg.hashsalt": name}
     with style.context("default", after_reset=True), rc_context(own), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing from")
+        warnings.filterwarnings("ignore", message="Glyph .* missing from|constrained_layout not applied")
         yield
 
 
@@ -276,11 +276,12 @@ class _Drawing:
                         textcoords="offset points", ha="right", fontsize=8, color=MUTED_COLOUR,
                     )  # fmt: skip
             case Words():
-                self._axes.annotate(
+                words = self._axes.annotate(
                     printable_lines(layer.text), (layer.x, layer.y), (0, layer.lift_px * POINTS_PER_PX),
                     textcoords="offset points", ha=layer.side, va="center", fontsize=8.5, color=REFERENCE_COLOUR,
                     weight="bold" if layer.is_bold else "normal", annotation_clip=False,
                 )  # fmt: skip
+                words.set_in_layout(False)
 
     def _line(self, number: int, layer: Line) -> None:
         (line,) = self._axes.plot(
