@@ -123,7 +123,7 @@ class SearchedDesign(Result):
         """The document of ``search --json``."""
         return answer_to_json(self.answer, self.session)
 
-    def plot(self) -> Picture:
+    def picture(self) -> Picture:
         """Every trial and the best so far; of several objectives the front."""
         goal = self.answer.config.goal
         if goal is Goal.PARETO:
@@ -229,7 +229,7 @@ class ProvedDesign(Result):
         """The document of ``certify --json``."""
         return proof_to_json(self.run.answer(self.proofs), self.session)
 
-    def plot(self) -> Picture:
+    def picture(self) -> Picture:
         """Incumbent and bound over time."""
         return gap_picture(self.result.history, goal=self.result.certificate.goal, end_s=self.result.wall_s)
 
@@ -287,7 +287,7 @@ class CheckedProof(Result):
         """The facts."""
         return dict(self.facts)
 
-    def plot(self) -> Picture:
+    def picture(self) -> Picture:
         """Refuse: what was checked has no figure; the certificate that was proved does.
 
         Raises:

@@ -96,7 +96,7 @@ class ComparedStrategies(Result):
         wall_s = sum(cell.charged_s for cell in self.result.cells)
         return study_to_json(self.result, self.session, wall_s=wall_s)
 
-    def plot(self) -> Picture:
+    def picture(self) -> Picture:
         """Median regret by evaluations, a line a strategy.
 
         Raises:
@@ -152,7 +152,7 @@ class ScoredModels(Result):
         """The document of ``validate --json``."""
         return self.validation.to_json()
 
-    def plot(self) -> Picture:
+    def picture(self) -> Picture:
         """The error of each data set beside that of a trivial model."""
         return overview_picture(self.validation)
 

@@ -23,12 +23,11 @@ from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.record.result_fields import headlines_of
 from phaze_opt.report.figures import breakdown_picture
-from phaze_opt.report.picture import Axis, Marks, Picture
+from phaze_opt.report.picture import Marks, Picture, PlotAxis
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.priced_job import job_to_json
 from phaze_opt.workload.plan import ParallelPlan
 
-from phaze_opt.record.result_fields import headlines_of
 FIGURES = (
     "throughput_samples_per_s",
     "throughput_tokens_per_s",
@@ -148,7 +147,7 @@ class PricedDesign(Result):
         """The document of ``evaluate --json``, with ``top`` plans or ten."""
         return job_to_json(self.request, self.job, [each.job for each in self.baselines], top=self.top or DEFAULT_TOP)
 
-    def plot(self) -> Picture:
+    def picture(self) -> Picture:
         """Where the time of a step goes, beside the baselines."""
         return breakdown_picture(
             {each.job.setting.machine: each.evaluation for each in (self, *self.baselines)}, needs_schedules=False
@@ -195,7 +194,7 @@ class PlanList(Result):
         """The document of ``evaluate --json``."""
         return self.priced.to_dict()
 
-    def plot(self) -> Picture:
+    def picture(self) -> Picture:
         """Memory against tokens a second, a point a plan."""
         rows = list(self.rows())
         points = Marks(
@@ -204,7 +203,7 @@ class PlanList(Result):
             hovers=[str(row["plan"]) for row in rows],
         )
         title = f"Plans of {self.priced.job.setting.model} on {self.priced.job.setting.machine}"
-        axes = Axis("peak memory of a device, GiB"), Axis("tokens/s", is_from_zero=True)
+        axes = PlotAxis("peak memory of a device, GiB"), PlotAxis("tokens/s", is_from_zero=True)
         return Picture(title, (points,), *axes)
 
 

@@ -10,7 +10,7 @@ from phaze_opt.hardware.economics.ownership import RunCost
 from phaze_opt.objective.bill import DECIDES, Bill, PriceRow, token_span
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.record.result_fields import names_of, values_of
-from phaze_opt.report.picture import COLOURS, Part, Picture, stacked_bars
+from phaze_opt.report.picture import COLOURS, BarPart, Picture, stacked_bars
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import counted, format_amount, format_number, format_ratio, format_share
 from phaze_opt.units import GIGA
@@ -67,7 +67,7 @@ def dollars_picture(bills: Mapping[str, Bill]) -> Picture:
         label: tuple(float(getattr(bill.device, name)) for bill in bills.values()) for name, label in PARTS.items()
     }
     parts = [
-        Part(
+        BarPart(
             label,
             values,
             tuple(f"{label}: {format_number(value)} USD" for value in values),

@@ -46,7 +46,7 @@ from phaze_opt.report.front import (
     front_ties_sentence,
     machines_beside,
 )
-from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Axis, Band, Layer, Line, Picture, faint
+from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Band, Curve, Layer, Picture, PlotAxis, faint
 from phaze_opt.report.pictures import amount_pictures, in_reading_order, picture_sections
 from phaze_opt.report.robust import minimax_sentences, over_worlds_pictures, robust_contents
 from phaze_opt.report.table import TableContent
@@ -264,6 +264,8 @@ def gap_picture(history: Sequence[CertifyProgress], *, goal: Goal, end_s: float)
                 for time_s, value in zip(times_s, values, strict=True)
             ]
             layers.append(
-                Line(times_s, values, name, colour, 2.5, is_step=True, marker="circle", marker_px=size, hovers=hovers)
+                Curve(times_s, values, name, colour, 2.5, is_step=True, marker="circle", marker_px=size, hovers=hovers)
             )
-    return Picture("How the gap closed", tuple(layers), Axis("seconds", is_from_zero=True), Axis(GOAL_UNITS[goal]))
+    return Picture(
+        "How the gap closed", tuple(layers), PlotAxis("seconds", is_from_zero=True), PlotAxis(GOAL_UNITS[goal])
+    )

@@ -11,7 +11,7 @@ from phaze_opt.hardware.presets import TPU_V4
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport, die_to_json
 from phaze_opt.jobs.machines_beside import ChipBeside, rate_of
 from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, architecture_to_json
-from phaze_opt.report.picture import COLOURS, Part, Picture, stacked_bars
+from phaze_opt.report.picture import COLOURS, BarPart, Picture, stacked_bars
 from phaze_opt.report.table import Column, TableContent, numbers
 from phaze_opt.report.text import format_mib, format_number, format_ratio, format_share
 from phaze_opt.units import GIGA
@@ -117,7 +117,7 @@ def _bars(dies: Dies, parts_of: Callable[[DieReport], Sequence[ComponentFigure]]
         widths = tuple(each.get(component, 0.0) for each in values.values())
         words = COMPONENTS[component]
         hovers = tuple(f"{words}: {format_number(width)} {unit}" for width in widths)
-        parts.append(Part(words, widths, hovers, *component_look(component)))
+        parts.append(BarPart(words, widths, hovers, *component_look(component)))
     return stacked_bars(title, unit, list(dies), parts)
 
 

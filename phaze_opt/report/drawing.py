@@ -18,7 +18,6 @@ import numpy as np
 from phaze_opt.errors import InputError
 from phaze_opt.record.input_files import outside_working_folder
 from phaze_opt.record.printable import printable
-from phaze_opt.record.whole_file import replace_file
 from phaze_opt.report.picture import (
     BEST_COLOUR,
     DARK_INKS,
@@ -26,13 +25,13 @@ from phaze_opt.report.picture import (
     GROUND_COLOUR,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
-    Axis,
     Band,
     Boxes,
+    Curve,
     Layer,
-    Line,
     Marks,
     Picture,
+    PlotAxis,
     Rule,
     Words,
 )
@@ -51,9 +50,7 @@ LETTER_PX, LINE_PX = 6.4, 15.0
 MOST_MARKERS = 8
 CROWD = 600
 """Marks of a picture from which on a page has them as an image, without words under a pointer."""
-DASHES = MappingProxyType(
-    {"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))}
-)
+DASHES = MappingProxyType({"solid": "-", "dash": "--", "dot": ":", "dashdot": "-.", "longdash": (0, (8, 3))})
 SYMBOLS = MappingProxyType(
     {
         "circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "triangle-down": "v", "cross": "P", "x": "X",
@@ -87,23 +84,21 @@ def image_files(name: str, picture: Picture) -> dict[str, bytes]:
         return {f"{name}.{ending}": _saved(drawn.sheet, ending) for ending in ("svg", "png")}
 
 
-def save_picture(picture: Picture, path: Path) -> Path:
-    """Write a picture as the ending of the file says.
+def picture_file(picture: Picture, path: Path) -> bytes:
+    """A picture as the ending of a file's name says: ``.svg``, ``.png``, or another that matplotlib draws.
 
     Raises:
-        InputError: the file cannot be written, or its ending is of no kind of picture.
+        InputError: the ending is of no kind of picture.
     """
     with _settings(path.stem):
         sheet = _Drawing(picture, WIDE_PX, picture.title).sheet
-        kinds = sheet.canvas.get_supported_filetypes()
         ending = path.suffix.removeprefix(".").lower()
-        if ending not in kinds:
+        if ending not in sheet.canvas.get_supported_filetypes():
             message = (
                 f"{path}: no picture is drawn as {path.suffix or 'a file without an ending'}; name it .svg or .png"
             )
             raise InputError(message)
-        replace_file(path, _saved(sheet, ending))
-    return path
+        return _saved(sheet, ending)
 
 
 def svg_element(name: str, picture: Picture, *, is_narrow: bool = False, is_on_page: bool = True) -> str:
@@ -216,7 +211,7 @@ class _Drawing:
         self._picture = picture
         self._is_narrow = width_px < WIDE_PX
         self._has_crowd = is_on_page and sum(len(each.x) for each in picture.layers if isinstance(each, Marks)) > CROWD
-        names = [layer.name for layer in picture.layers if isinstance(layer, Line | Marks | Boxes) and layer.name]
+        names = [layer.name for layer in picture.layers if isinstance(layer, Curve | Marks | Boxes) and layer.name]
         longest = max(map(len, names), default=0)
         self._columns = max(1, min(4, int(width_px / (LETTER_PX * longest + 60.0))))
         rows = -(-len(dict.fromkeys(names)) // self._columns) if len(set(names)) > 1 else 0
@@ -256,7 +251,7 @@ class _Drawing:
 
     def _draw(self, number: int, layer: Layer) -> None:
         match layer:
-            case Line():
+            case Curve():
                 self._line(number, layer)
             case Band():
                 step: Literal["post"] | None = "post" if layer.is_step else None
@@ -283,7 +278,7 @@ class _Drawing:
                 )  # fmt: skip
                 words.set_in_layout(False)
 
-    def _line(self, number: int, layer: Line) -> None:
+    def _line(self, number: int, layer: Curve) -> None:
         (line,) = self._axes.plot(
             layer.x, layer.y, color=layer.colour, linewidth=0.8 * layer.width, linestyle=DASHES[layer.dash],
             label=printable(layer.name) or None, drawstyle="steps-post" if layer.is_step else "default",
@@ -352,7 +347,7 @@ class _Drawing:
         self._axes.add_collection(boxes)
         self._own(boxes, number, layer.hovers)
 
-    def _finish(self, which: str, axis: Axis) -> None:
+    def _finish(self, which: str, axis: PlotAxis) -> None:
         self._axes.set(**{f"{which}label": printable(axis.label)})
         if axis.is_log:
             self._axes.set(**{f"{which}scale": "log"})
@@ -384,7 +379,7 @@ class _Drawing:
             if self._picture.is_to_scale:
                 self._axes.set_aspect("equal", adjustable="box")
 
-    def _set_ticks(self, which: str, axis: Axis) -> None:
+    def _set_ticks(self, which: str, axis: PlotAxis) -> None:
         """Ticks as stated: long words broken on the left, or written aslant below, as there is room."""
         wide = 16 if self._is_narrow else 34
         words = [printable(text) for _, text in axis.ticks]

@@ -16,12 +16,12 @@ from phaze_opt.report.picture import (
     COLOURS,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
-    Axis,
+    BarPart,
+    Curve,
     Layer,
-    Line,
     Marks,
-    Part,
     Picture,
+    PlotAxis,
     Scale,
     Words,
     span_around,
@@ -62,14 +62,14 @@ def history_picture(trials: Sequence[Trial[Evaluation]], *, goal: str) -> Pictur
     if feasible:
         best = list(accumulate(values, max))
         steps = [*numbers, trials[-1].number]
-        layers.append(Line(steps, [*best, best[-1]], "best so far", BEST_COLOUR, 2.5, is_step=True))
+        layers.append(Curve(steps, [*best, best[-1]], "best so far", BEST_COLOUR, 2.5, is_step=True))
     infeasible = [record for record in trials if not record.values]
     if infeasible:
         level = min(values) / 1.6 if axis.is_log else 0.0
         reasons = [f"trial {each.number}: {each.evaluation.status.value.replace('_', ' ')}" for each in infeasible]
         at = [record.number for record in infeasible]
         layers.append(Marks(at, [level] * len(at), "infeasible", MUTED_COLOUR, "line-ns-open", 9, hovers=reasons))
-    return Picture("Search history", tuple(layers), Axis("trial"), axis)
+    return Picture("Search history", tuple(layers), PlotAxis("trial"), axis)
 
 
 def area_throughput_picture(trials: Sequence[Trial[Evaluation]], *, references: Mapping[str, Evaluation]) -> Picture:
@@ -82,7 +82,7 @@ def area_throughput_picture(trials: Sequence[Trial[Evaluation]], *, references: 
     points = [*designs, *shown.values()]
     steps = area_front(designs)
     layers: list[Layer] = [
-        Line(
+        Curve(
             [design.area_mm2 for design in steps], [design.throughput_samples_per_s for design in steps],
             "", BEST_COLOUR, is_step=True,
         ),
@@ -100,7 +100,7 @@ def area_throughput_picture(trials: Sequence[Trial[Evaluation]], *, references: 
     return Picture(
         "The front: throughput over area",
         tuple(layers),
-        Axis(AREA_LABEL, span=span_around([each.area_mm2 for each in points])),
+        PlotAxis(AREA_LABEL, span=span_around([each.area_mm2 for each in points])),
         replace(axis, span=span),
     )
 
@@ -120,8 +120,8 @@ def closer_picture(picture: Picture, trials: Sequence[Trial[Evaluation]]) -> Pic
     return Picture(
         "The same, closer: the designs alone",
         (front, crowd, mark),
-        Axis(picture.x.label, span=across),
-        Axis(picture.y.label, span=up),
+        PlotAxis(picture.x.label, span=across),
+        PlotAxis(picture.y.label, span=up),
     )
 
 
@@ -169,7 +169,7 @@ def pareto_picture(trials: Sequence[Trial[Evaluation]], *, front: Sequence[Trial
         ),
     )  # fmt: skip
     title = "Pareto front: throughput up, TDP and area down"
-    return Picture(title, layers, Axis("TDP, W", is_from_zero=True), _value_axis(VALUE_LABELS["throughput"], rates))
+    return Picture(title, layers, PlotAxis("TDP, W", is_from_zero=True), _value_axis(VALUE_LABELS["throughput"], rates))
 
 
 def parallel_coordinates_picture(trials: Sequence[Trial[Evaluation]]) -> Picture:
@@ -191,9 +191,9 @@ def parallel_coordinates_picture(trials: Sequence[Trial[Evaluation]]) -> Picture
         colour = BEST_COLOUR if is_best else SHADES[min(len(SHADES) - 1, int(shades[number] * len(SHADES)))]
         name = f"trial {record.number}\n{describe_design(record.evaluation)}"
         heights = [heights[number] for _, heights, _ in axes]
-        layers.append(Line(places, heights, "", colour, 3.0 if is_best else 1.0, hovers=[name]))
+        layers.append(Curve(places, heights, "", colour, 3.0 if is_best else 1.0, hovers=[name]))
     for place, (_, _, ends) in enumerate(axes):
-        layers += [Line([place, place], [0.0, 1.0], "", MUTED_COLOUR, 0.8)]
+        layers += [Curve([place, place], [0.0, 1.0], "", MUTED_COLOUR, 0.8)]
         layers += [
             Words(place, end, text, lift_px=18 * (end - 0.5)) for end, text in zip((0.0, 1.0), ends, strict=True)
         ]
@@ -201,8 +201,8 @@ def parallel_coordinates_picture(trials: Sequence[Trial[Evaluation]]) -> Picture
     return Picture(
         "Parameters of every feasible trial: pale is slow, dark is fast, thick is the best",
         tuple(layers),
-        Axis(ticks=ticks, span=(-0.4, len(axes) - 0.6)),
-        Axis(is_bare=True, span=(-0.08, 1.08)),
+        PlotAxis(ticks=ticks, span=(-0.4, len(axes) - 0.6)),
+        PlotAxis(is_bare=True, span=(-0.08, 1.08)),
     )
 
 
@@ -224,7 +224,7 @@ def breakdown_picture(evaluations: Mapping[str, Evaluation], *, needs_schedules:
         # Nothing has both the first three and matmuls, attention and vector work; other repeats are hatched.
         is_hatched = number >= len(COLOURS) + NUM_OF_DESIGNS
         hovers = tuple(f"{label}: {format_time(value)}" for value in seconds)
-        parts.append(Part(label, seconds, hovers, COLOURS[number % len(COLOURS)], is_hatched))
+        parts.append(BarPart(label, seconds, hovers, COLOURS[number % len(COLOURS)], is_hatched))
     return stacked_bars("Where an iteration's time goes", "seconds an iteration", list(shown), parts)
 
 
@@ -270,7 +270,7 @@ def _hovers(records: Sequence[Trial[Evaluation]]) -> list[str]:
     return [f"trial {record.number}\n{describe_design(record.evaluation)}" for record in records]
 
 
-def _value_axis(label: str, values: Sequence[float]) -> Axis:
+def _value_axis(label: str, values: Sequence[float]) -> PlotAxis:
     """A logarithmic axis where values span much, else one from zero."""
     is_log = bool(values) and min(values) > 0 and max(values) / sorted(values)[len(values) // 4] > LOG_SPAN
-    return Axis(label, is_log=is_log, is_from_zero=not is_log)
+    return PlotAxis(label, is_log=is_log, is_from_zero=not is_log)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport
 from phaze_opt.report.die import COMPONENTS, Dies, component_look
-from phaze_opt.report.picture import Axis, Boxes, Layer, Picture, Words
+from phaze_opt.report.picture import Boxes, Layer, Picture, PlotAxis, Words
 from phaze_opt.report.text import format_number, format_share
 
 GAP_MM = 3.0
@@ -105,8 +105,8 @@ def floor_plan_picture(dies: Dies) -> Picture:
     return Picture(
         "The die by component, areas to scale",
         tuple(layers),
-        Axis("mm", span=(-0.5, left - GAP_MM + 0.5)),
-        Axis("mm", span=(-0.5, tallest * 1.25 + 0.5)),
+        PlotAxis("mm", span=(-0.5, left - GAP_MM + 0.5)),
+        PlotAxis("mm", span=(-0.5, tallest * 1.25 + 0.5)),
         height_px=420,
         is_to_scale=True,
     )

@@ -24,11 +24,11 @@ from phaze_opt.report.picture import (
     BEST_COLOUR,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
-    Axis,
+    Curve,
     Layer,
-    Line,
     Marks,
     Picture,
+    PlotAxis,
     Scale,
     span_around,
 )
@@ -259,7 +259,7 @@ def _front_picture(
     of_machines = [(each.amounts[axis], each.throughput_samples_per_s) for each in known]
     keys: list[int | str] = [*(each.number for each in front), *(each.name for each in known)]
     reaches = [
-        Line([x, x], [low, heights.tops[key]], "", REFERENCE_COLOUR if isinstance(key, str) else MUTED_COLOUR, 1.0)
+        Curve([x, x], [low, heights.tops[key]], "", REFERENCE_COLOUR if isinstance(key, str) else MUTED_COLOUR, 1.0)
         for key, (x, low) in zip(keys, [*places, *of_machines], strict=True)
         if key in heights.tops
     ]
@@ -284,8 +284,8 @@ def _front_picture(
     return Picture(
         f"{heights.title} over {label.partition(',')[0]}",
         layers,
-        Axis(label + heights.taken, span=span_around([x for x, _ in (*places, *of_machines)])),
-        Axis(heights.label, span=(0.0, 1.12 * max(up)), is_share=heights.is_share),
+        PlotAxis(label + heights.taken, span=span_around([x for x, _ in (*places, *of_machines)])),
+        PlotAxis(heights.label, span=(0.0, 1.12 * max(up)), is_share=heights.is_share),
     )
 
 

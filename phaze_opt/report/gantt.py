@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.report.picture import COLOURS, Axis, Boxes, Layer, Picture, Rule
+from phaze_opt.report.picture import COLOURS, Boxes, Layer, Picture, PlotAxis, Rule
 from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
 
 if TYPE_CHECKING:
@@ -143,8 +143,8 @@ def gantt_picture(
     return Picture(
         title,
         tuple(layers),
-        Axis(f"time ({unit})", span=(0.0, result.makespan_s * 1.02 or 1.0)),
-        Axis(ticks=ticks, span=(0.0, base["TC"] + lanes["TC"] or 1.0)),
+        PlotAxis(f"time ({unit})", span=(0.0, result.makespan_s * 1.02 or 1.0)),
+        PlotAxis(ticks=ticks, span=(0.0, base["TC"] + lanes["TC"] or 1.0)),
         height_px=max(280, min(900, 100 + 26 * sum(lanes.values()))),
     )
 

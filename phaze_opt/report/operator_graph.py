@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from phaze_opt.cost.model_profile import LayerProfile, OperatorProfile, PhaseProfile
 from phaze_opt.graph.operator import CoreType, edges_among
 from phaze_opt.report.document import Beside, FigureBlock
-from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Axis, Layer, Line, Marks, Picture, Words
+from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Curve, Layer, Marks, Picture, PlotAxis, Words
 from phaze_opt.report.text import format_scaled, format_time
 from phaze_opt.units import bytes_to_mib
 
@@ -99,8 +99,8 @@ def _block(phase: PhaseProfile, name: str) -> FigureBlock:
     title = f"{phase.phase.value.capitalize()}: critical path {format_time(phase.mobility.length_s)}"
     layers = (*_edges(drawing), *_operators(drawing), *_labels(drawing))
     rows = len(drawing.shown)
-    axis = Axis(is_bare=True, span=(-0.8, rows - 0.2), is_flipped=True)
-    picture = Picture(title, layers, Axis(is_bare=True, span=(-0.8, LANES)), axis, ROW_PX * rows + 20)
+    axis = PlotAxis(is_bare=True, span=(-0.8, rows - 0.2), is_flipped=True)
+    picture = Picture(title, layers, PlotAxis(is_bare=True, span=(-0.8, LANES)), axis, ROW_PX * rows + 20)
     return FigureBlock(name, picture, _words(drawing))
 
 
@@ -151,9 +151,9 @@ def _edges(drawing: _Drawing) -> Iterator[Layer]:
                 xs += [at, at, to, math.nan]
                 ys += [source, max(source, target - 0.7), target, math.nan]
         if is_tight:
-            yield Line(xs, ys, _PATH_WORDS, BEST_COLOUR, 3.0)
+            yield Curve(xs, ys, _PATH_WORDS, BEST_COLOUR, 3.0)
         else:
-            yield Line(xs, ys, "", "#BBBBBB", 1.5)
+            yield Curve(xs, ys, "", "#BBBBBB", 1.5)
 
 
 def _operators(drawing: _Drawing) -> Iterator[Marks]:

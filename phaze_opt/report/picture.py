@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from types import MappingProxyType
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#BBBBBB", "#7A6A00")
@@ -50,7 +49,7 @@ def contender_look(index: int) -> Look:
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class PlotAxis:
     """An axis.
 
     Attributes:
@@ -75,7 +74,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class Curve:
     """A line through points; not a number parts it. A step holds each value up to the next point.
 
     Attributes:
@@ -191,7 +190,7 @@ class Words:
     lift_px: float = 0.0
 
 
-Layer = Line | Band | Marks | Boxes | Rule | Words
+Layer = Curve | Band | Marks | Boxes | Rule | Words
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,30 +207,14 @@ class Picture:
 
     title: str
     layers: tuple[Layer, ...]
-    x: Axis = Axis()
-    y: Axis = Axis()
+    x: PlotAxis = PlotAxis()
+    y: PlotAxis = PlotAxis()
     height_px: int = 400
     is_to_scale: bool = False
 
-    def save(self, path: str | Path) -> Path:
-        """Write it as the file's ending says: ``.svg``, ``.png``, or another that matplotlib draws.
-
-        Raises:
-            InputError: the file cannot be written, or its ending is of no kind of picture.
-        """
-        from phaze_opt.report.drawing import save_picture
-
-        return save_picture(self, Path(path))
-
-    def _repr_html_(self) -> str:
-        """The picture, as a notebook shows it."""
-        from phaze_opt.report.drawing import svg_element
-
-        return svg_element("picture", self, is_on_page=False)
-
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class BarPart:
     """A part of all bars: its length in each, and what a pointer over it shows."""
 
     name: str
@@ -245,12 +228,12 @@ BAR = 0.62
 """Height of a bar, of its row."""
 
 
-def row_axis(names: Sequence[str]) -> Axis:
+def row_axis(names: Sequence[str]) -> PlotAxis:
     """An upright axis with a row for every name, the first on top."""
-    return Axis(span=(-0.6, len(names) - 0.4), ticks=tuple(enumerate(names)), is_flipped=True)
+    return PlotAxis(span=(-0.6, len(names) - 0.4), ticks=tuple(enumerate(names)), is_flipped=True)
 
 
-def stacked_bars(title: str, label: str, names: Sequence[str], parts: Sequence[Part]) -> Picture:
+def stacked_bars(title: str, label: str, names: Sequence[str], parts: Sequence[BarPart]) -> Picture:
     """A bar for every name, from the left part after part; parts of no length are left out."""
     begins = [0.0] * len(names)
     layers = []
@@ -262,7 +245,9 @@ def stacked_bars(title: str, label: str, names: Sequence[str], parts: Sequence[P
                 Boxes(tuple(begins), rows, part.lengths, heights, part.name, part.colour, part.is_hatched, part.hovers)
             )
             begins = [begin + length for begin, length in zip(begins, part.lengths, strict=True)]
-    return Picture(title, tuple(layers), Axis(label, is_from_zero=True), row_axis(names), 90 + 50 * max(1, len(names)))
+    return Picture(
+        title, tuple(layers), PlotAxis(label, is_from_zero=True), row_axis(names), 90 + 50 * max(1, len(names))
+    )
 
 
 def span_around(values: Values, *, share: float = 0.08) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from phaze_opt.placement.problem import PlacementResult, Stage
-from phaze_opt.report.picture import COLOURS, Axis, Boxes, Layer, Picture, Rule
+from phaze_opt.report.picture import COLOURS, Boxes, Layer, Picture, PlotAxis, Rule
 
 MAX_BARS = 2000
 """More bars than this make a page slow: fewer micro-batches are drawn then."""
@@ -162,8 +162,8 @@ def pipeline_picture(result: PlacementResult, *, forward_s: Sequence[float], bac
     return Picture(
         _title(result, shown),
         tuple(layers),
-        Axis("time (s)", span=(0.0, 1.02 * max(bar.end_s for bar in bars))),
-        Axis(
+        PlotAxis("time (s)", span=(0.0, 1.02 * max(bar.end_s for bar in bars))),
+        PlotAxis(
             "stage", span=(-0.6, num_stages - 0.4), is_flipped=True,
             ticks=tuple((float(stage), str(stage)) for stage in range(0, num_stages, every)),
         ),

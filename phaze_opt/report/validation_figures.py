@@ -13,12 +13,12 @@ from phaze_opt.report.picture import (
     GRID_COLOUR,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
-    Axis,
     Boxes,
+    Curve,
     Layer,
-    Line,
     Marks,
     Picture,
+    PlotAxis,
     Rule,
     contender_look,
     row_axis,
@@ -70,10 +70,10 @@ def error_picture(entry: SetResult) -> Picture:
     label = "measured time" if is_time else "measured"
     axis = _log_axis(label, [result.measured_s for result in scored], is_time=is_time)
     layers: tuple[Layer, ...] = (Rule(y=0.0, dash="solid"), *_points(entry, scored, lambda result: 100 * result.error))
-    return Picture("Error over the measured value", layers, axis, Axis("error, %"), height_px=300)
+    return Picture("Error over the measured value", layers, axis, PlotAxis("error, %"), height_px=300)
 
 
-def _log_axis(label: str, values: Sequence[float], *, is_time: bool) -> Axis:
+def _log_axis(label: str, values: Sequence[float], *, is_time: bool) -> PlotAxis:
     """A logarithmic axis, of times in ns, us, ms and s: at powers of ten, or finer where it spans few of them."""
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     steps = (1,) if high - low > 3 else (1, 2, 5)
@@ -84,7 +84,7 @@ def _log_axis(label: str, values: Sequence[float], *, is_time: bool) -> Axis:
     units = [_unit_of(tick) if is_time else (1.0, "") for tick in ticks]
     labels = [f"{tick / scale:.4g} {unit}".strip() for tick, (scale, unit) in zip(ticks, units, strict=True)]
     shown = tuple(tick for tick in zip(ticks, labels, strict=True) if ends[0] <= tick[0] <= ends[1])
-    return Axis(label, is_log=True, span=ends, ticks=shown)
+    return PlotAxis(label, is_log=True, span=ends, ticks=shown)
 
 
 def _even_ticks(low: float, high: float) -> list[float]:
@@ -98,12 +98,12 @@ def _unit_of(seconds: float) -> tuple[float, str]:
     return next(((scale, unit) for scale, unit in TIME_UNITS if seconds >= scale * (1 - 1e-9)), TIME_UNITS[-1])
 
 
-def _equality(times: Sequence[float]) -> Iterator[Line]:
+def _equality(times: Sequence[float]) -> Iterator[Curve]:
     """Where predictions are measurements, and where they are off by `BAND`."""
     ends = [min(times) / _ROOM, max(times) * _ROOM]
-    yield Line(ends, ends, "equal", REFERENCE_COLOUR, 1.2)
+    yield Curve(ends, ends, "equal", REFERENCE_COLOUR, 1.2)
     for factor in (1.0 - BAND, 1.0 + BAND):
-        yield Line(ends, [end * factor for end in ends], "10 % off", MUTED_COLOUR, 1.0, "dot")
+        yield Curve(ends, [end * factor for end in ends], "10 % off", MUTED_COLOUR, 1.0, "dot")
 
 
 def _series(scored: Sequence[RowResult]) -> dict[str, list[RowResult]]:
@@ -150,7 +150,7 @@ def regimes_picture(groups: Sequence[GroupResult]) -> Picture:
         bars,
         *_trivial([(name, group.baseline_mape) for name, group in zip(names, shown, strict=True)]),
     )
-    axis = Axis("mean error, %", is_from_zero=True)
+    axis = PlotAxis("mean error, %", is_from_zero=True)
     return Picture("Error by regime", layers, axis, row_axis(names), 70 + _ROW_PX * count)
 
 
@@ -164,7 +164,7 @@ def overview_picture(result: Validation, kept_out: Mapping[str, Mapping[str, flo
     shown = [entry for entry in result.sets if entry.scores.num_rows and not entry.dataset.is_context]
     rows = {entry.name: row for row, entry in enumerate(shown)}
     layers: list[Layer] = [
-        Line([entry.scores.mape, entry.baseline_mape], [row, row], "", GRID_COLOUR, 4.0)
+        Curve([entry.scores.mape, entry.baseline_mape], [row, row], "", GRID_COLOUR, 4.0)
         for row, entry in enumerate(shown)
     ]
     errors = [entry.scores.mape for entry in shown]
@@ -181,7 +181,7 @@ def overview_picture(result: Validation, kept_out: Mapping[str, Mapping[str, flo
         )  # fmt: skip
     layers += _kept_out(rows, kept_out)
     ticks = tuple((tick, f"{tick:g}") for tick in (0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0))
-    axis = Axis("mean error, %", is_log=True, ticks=ticks)
+    axis = PlotAxis("mean error, %", is_log=True, ticks=ticks)
     height = 70 + _OVERVIEW_ROW_PX * len(shown)
     return Picture("Mean error by data set", tuple(layers), axis, row_axis(list(rows)), height)
 

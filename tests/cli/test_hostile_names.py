@@ -15,7 +15,7 @@ from phaze_opt.record.printable import printable
 from phaze_opt.report.document import FigureBlock, ReportDocument, Section, TableBlock
 from phaze_opt.report.drawing import svg_element
 from phaze_opt.report.page import write_report, write_text
-from phaze_opt.report.picture import Axis, Boxes, Line, Picture
+from phaze_opt.report.picture import Boxes, Curve, Picture, PlotAxis
 from phaze_opt.report.table import Column, TableContent
 
 HOSTILE = "\x1b]0;PWN\x07[/red]:smile:\u202e"
@@ -147,7 +147,7 @@ def test_a_console_escapes_what_is_no_plain_text():
 def test_pictures_pages_and_files_for_people_hold_nothing_that_steers(tmp_path):
     bars = Boxes([0.0, 0.0], [0.0, 1.0], [1.0, 2.0], [0.8, 0.8], HOSTILE, hovers=[HOSTILE, "a"], words=[HOSTILE, "a"])
     names = tuple(enumerate((HOSTILE, "芯片")))
-    picture = Picture(HOSTILE, (bars, Line([0.0, 1.0], [0.0, 1.0], "b")), Axis(HOSTILE), Axis(ticks=names))
+    picture = Picture(HOSTILE, (bars, Curve([0.0, 1.0], [0.0, 1.0], "b")), PlotAxis(HOSTILE), PlotAxis(ticks=names))
     block = FigureBlock("bars", picture, HOSTILE)
     table = TableBlock(TableContent(HOSTILE, (Column(HOSTILE),), ((HOSTILE,),), HOSTILE))
     document = ReportDocument(HOSTILE, (Section("all", HOSTILE, (block, table)),), description=HOSTILE)

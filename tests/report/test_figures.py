@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import pytest
 from child_process import run_python
 
+from phaze_opt.api.shown import Plot
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.networks import load_network
@@ -38,10 +39,10 @@ from phaze_opt.report.picture import (
     GROUND_COLOUR,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
-    Axis,
-    Line,
+    Curve,
     Marks,
     Picture,
+    PlotAxis,
     Words,
 )
 from phaze_opt.report.search import search_document
@@ -113,7 +114,7 @@ def test_the_content_policy(snapshot) -> None:
 def test_parallel_coordinates_have_one_line_per_feasible_trial_best_drawn_last(trials) -> None:
     picture = parallel_coordinates_picture(trials)
     feasible = [trial for trial in trials if trial.values]
-    lines = [each for each in picture.layers if isinstance(each, Line) and each.hovers]
+    lines = [each for each in picture.layers if isinstance(each, Curve) and each.hovers]
     names = [label for _, label in picture.x.ticks]
     assert len(lines) == len(feasible)
     assert [each.y[-1] for each in lines] == sorted(each.y[-1] for each in lines)
@@ -175,7 +176,7 @@ def test_names_are_text_on_a_page(trials) -> None:
 def test_what_a_pointer_shows_is_that_of_the_mark_under_it() -> None:
     hovers = ["one <&>", "two\nlines", "three"]
     marks = Marks([1.0, 2.0, 3.0], [3.0, 2.0, 1.0], symbol=("circle", "square", "circle"), hovers=hovers)
-    picture = Picture("", (marks, Line([1.0, 3.0], [1.0, 3.0], "line")), Axis("x"), Axis("y"))
+    picture = Picture("", (marks, Curve([1.0, 3.0], [1.0, 3.0], "line")), PlotAxis("x"), PlotAxis("y"))
     svg = ElementTree.fromstring(svg_element("marks", picture))
     tips = {item.get("data-tip"): item for item in svg.iter() if item.get("data-tip")}
     assert tips.keys() == {*hovers, "line"}
@@ -195,10 +196,10 @@ def test_inks_of_a_page_are_variables_and_those_of_a_file_are_colours(result, re
 
 @pytest.mark.parametrize("ending", ["svg", "png", "pdf"])
 def test_a_picture_is_saved_as_its_file_says(tmp_path: Path, trials, ending) -> None:
-    path = history_picture(trials, goal="throughput").save(tmp_path / f"a.{ending}")
+    path = Plot(history_picture(trials, goal="throughput")).save(tmp_path / f"a.{ending}")
     assert path.read_bytes()[:4] in (b"<?xm", b"\x89PNG", b"%PDF")
     with pytest.raises(InputError, match="no picture is drawn as"):
-        history_picture(trials, goal="throughput").save(tmp_path / "a.html")
+        Plot(history_picture(trials, goal="throughput")).save(tmp_path / "a.html")
 
 
 def test_pages_of_equal_results_are_equal(tmp_path: Path, result: SearchResult) -> None:
@@ -324,8 +325,8 @@ def test_bars_of_a_drawing_are_as_long_as_what_they_show(result, references) -> 
 def test_settings_of_the_working_folder_and_of_a_user_change_no_picture(tmp_path):
     """Some of matplotlib's start other programs."""
     draw = (
-        "from phaze_opt.report.picture import Line, Picture; from phaze_opt.report.drawing import image_files; "
-        "import hashlib; files = image_files('one', Picture('', (Line([1, 2], [3, 4]),))); "
+        "from phaze_opt.report.picture import Curve, Picture; from phaze_opt.report.drawing import image_files; "
+        "import hashlib; files = image_files('one', Picture('', (Curve([1, 2], [3, 4]),))); "
         "print([hashlib.sha256(each).hexdigest() for each in files.values()])"
     )
     drawn = []

@@ -12,7 +12,7 @@ from phaze_opt.report.drawing import svg_element
 from phaze_opt.report.graph_page import MAX_ROWS, findings, layer_table, operator_table, page_document
 from phaze_opt.report.operator_graph import CORE_WORDS, MAX_DRAWN, graph_block, lanes_of
 from phaze_opt.report.page import render_html
-from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Line, Marks, Words
+from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Curve, Marks, Words
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -58,7 +58,7 @@ def test_every_operator_is_drawn_once_in_the_colour_of_its_core(name: str, t: in
 def lines_of(picture, colour: str):
     """Pairs of rows that lines of a colour join."""
     found = []
-    for line in (each for each in picture.layers if isinstance(each, Line) and each.colour == colour):
+    for line in (each for each in picture.layers if isinstance(each, Curve) and each.colour == colour):
         found += [(line.y[at], line.y[at + 2]) for at in range(0, len(line.y), 4)]
     return found
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Folded, Paragraph, Section, TableBlock
-from phaze_opt.report.picture import REFERENCE_COLOUR, Axis, Layer, Line, Marks, Picture, Words, contender_look
+from phaze_opt.report.picture import REFERENCE_COLOUR, Curve, Layer, Marks, Picture, PlotAxis, Words, contender_look
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.report.study.wording import format_p
@@ -108,21 +108,23 @@ def ranking_picture(ranking: Ranking, inputs: ReportInputs) -> Picture:
         look = contender_look(inputs.contenders.index(name))
         hover = f"{name}\nmean rank {rank:.2f}"
         layers += [
-            Line([1.0, rank], [row, row], "", look.colour, 2.0, look.dash),
+            Curve([1.0, rank], [row, row], "", look.colour, 2.0, look.dash),
             Marks([rank], [row], "", look.colour, look.marker, 11, hovers=[hover]),
             Words(rank, row, f"{rank:.2f}", lift_px=13),
         ]
     groups = [(first, last) for first, last in ranking.cliques if last > first]
     for place, (first, last) in enumerate(groups, start=1):
         at = worst + span * (CLIQUE_STEP * place + 0.06)
-        layers.append(Line([at, at], [first - 0.18, last + 0.18], "", REFERENCE_COLOUR, 5.0, hovers=["not told apart"]))
+        layers.append(
+            Curve([at, at], [first - 0.18, last + 0.18], "", REFERENCE_COLOUR, 5.0, hovers=["not told apart"])
+        )
     right = worst + span * (CLIQUE_STEP * len(groups) + 0.12)
     ticks = tuple((float(rank), str(rank)) for rank in range(1, math.ceil(worst) + 1))
-    y = Axis(span=(-0.75, len(names) - 0.4), ticks=tuple(enumerate(names)), is_flipped=True)
+    y = PlotAxis(span=(-0.75, len(names) - 0.4), ticks=tuple(enumerate(names)), is_flipped=True)
     return Picture(
         "Mean ranks, and groups that no test tells apart",
         tuple(layers),
-        Axis("mean rank", span=(1.0 - 0.03 * span, right), ticks=ticks),
+        PlotAxis("mean rank", span=(1.0 - 0.03 * span, right), ticks=ticks),
         y,
         height_px=80 + ROW_PX * len(names),
     )

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.chip import describe_chip, describe_point
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
-from phaze_opt.report.picture import Axis, Marks, Picture, Scale, contender_look
+from phaze_opt.report.picture import Marks, Picture, PlotAxis, Scale, contender_look
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, all_of, front_of
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_number
@@ -82,7 +82,7 @@ def pareto_picture(
                 hovers=[_hover(item) for item in own], scale=Scale([item.values[2] for item in own], "", span),
             )
         )  # fmt: skip
-    axes = Axis("TDP, W", is_from_zero=True), Axis("throughput, samples/s", is_from_zero=True)
+    axes = PlotAxis("TDP, W", is_from_zero=True), PlotAxis("throughput, samples/s", is_from_zero=True)
     return Picture(f"Throughput, TDP and area: {where}", tuple(layers), *axes, height_px=420)
 
 

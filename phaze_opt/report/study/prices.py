@@ -9,7 +9,7 @@ import numpy as np
 from phaze_opt.objective.goals import goal_values
 from phaze_opt.report.chip import describe_chip
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
-from phaze_opt.report.picture import Axis, Boxes, Layer, Picture, Rule
+from phaze_opt.report.picture import Boxes, Layer, Picture, PlotAxis, Rule
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import SPACE, format_percent, listed, mean_name, percent
 from phaze_opt.report.table import Column, TableContent, numbers
@@ -131,8 +131,10 @@ def matrix_picture(price: PriceOfGenerality) -> Picture:
     layers: list[Layer] = [boxes]
     if price.common:
         layers.append(Rule(x=len(price.models) - 0.5, dash="solid"))
-    x = Axis(span=(-0.5, len(designs) - 0.5), ticks=tuple((float(at), name) for at, (name, _) in enumerate(designs)))
-    y = Axis(span=(-0.5, len(price.models) - 0.5), ticks=tuple(enumerate(price.models)), is_flipped=True)
+    x = PlotAxis(
+        span=(-0.5, len(designs) - 0.5), ticks=tuple((float(at), name) for at, (name, _) in enumerate(designs))
+    )
+    y = PlotAxis(span=(-0.5, len(price.models) - 0.5), ticks=tuple(enumerate(price.models)), is_flipped=True)
     title = f"What each model loses, %: {price.setting}"
     return Picture(title, tuple(layers), x, y, height_px=150 + 46 * len(price.models))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.report.document import Alternative, Beside, Choice, FigureBlock, Paragraph, Section, View
-from phaze_opt.report.picture import Axis, Band, Layer, Line, Picture, Rule, contender_look, faint
+from phaze_opt.report.picture import Band, Curve, Layer, Picture, PlotAxis, Rule, contender_look, faint
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import format_percent, format_target
 from phaze_opt.study.judging.scoring import charged_until_s
@@ -115,20 +115,20 @@ def regret_picture(curves: Sequence[Curves], inputs: ReportInputs, title: str = 
     layers += [Rule(y=target) for target in inputs.result.config.judgement.targets]
     lengths = [len(item.median) for item in curves]
     is_log = max(lengths) / min(lengths) > LOG_SPAN
-    x = Axis("evaluations", is_log=is_log, is_from_zero=not is_log)
+    x = PlotAxis("evaluations", is_log=is_log, is_from_zero=not is_log)
     return Picture(title, tuple(layers), x, _regret_axis("regret", [float(item.low.min()) for item in curves]))
 
 
-def _regret_axis(label: str, least: Sequence[float]) -> Axis:
+def _regret_axis(label: str, least: Sequence[float]) -> PlotAxis:
     """A logarithmic axis from one down to the power of ten below everything, not under the floor."""
     bottom = next(level for level in LEVELS[1:] if level <= min(least) or level == FLOOR)
     ticks = tuple(
         (level, f"{BELOW if level == FLOOR else ''}{format_target(level)}") for level in LEVELS if level >= bottom
     )
-    return Axis(label, is_log=True, span=(0.8 * bottom, 1.2), ticks=ticks)
+    return PlotAxis(label, is_log=True, span=(0.8 * bottom, 1.2), ticks=ticks)
 
 
-def _layers(item: Curves, index: int, *, is_hidden: bool) -> tuple[Band, Line]:
+def _layers(item: Curves, index: int, *, is_hidden: bool) -> tuple[Band, Curve]:
     """Band, then the median on top; points where nothing changes are left out."""
     look, name = contender_look(index), item.contender
     steps = _changes(item)
@@ -141,7 +141,7 @@ def _layers(item: Curves, index: int, *, is_hidden: bool) -> tuple[Band, Line]:
     ]
     return (
         Band(x, low, high, faint(look.colour), is_step=True, is_hidden=is_hidden),
-        Line(x, median, name, look.colour, 2.5, look.dash, is_step=True, marker=look.marker, hovers=hovers),
+        Curve(x, median, name, look.colour, 2.5, look.dash, is_step=True, marker=look.marker, hovers=hovers),
     )
 
 
@@ -240,7 +240,7 @@ def effort_picture(curves: Sequence[EffortCurve], contenders: Sequence[str], axi
         ]
         median = np.maximum(item.median, FLOOR).tolist()
         layers.append(
-            Line(
+            Curve(
                 item.spent.tolist(), median, name, look.colour, 2.2, look.dash, is_step=True, marker=look.marker,
                 hovers=hovers,
             )
@@ -248,7 +248,7 @@ def effort_picture(curves: Sequence[EffortCurve], contenders: Sequence[str], axi
     ends = [float(end) for item in curves for end in (item.spent[0], item.spent[-1]) if end > 0.0]
     is_log = max(ends) / min(ends) > LOG_SPAN
     y = _regret_axis("median regret", [max(float(item.median.min()), FLOOR) for item in curves])
-    return Picture(title, tuple(layers), Axis(axis, is_log=is_log, is_from_zero=not is_log), y, height_px=300)
+    return Picture(title, tuple(layers), PlotAxis(axis, is_log=is_log, is_from_zero=not is_log), y, height_px=300)
 
 
 def _effort_words(name: str, curves: Sequence[EffortCurve], axis: str) -> str:

@@ -7,7 +7,7 @@ import pytest
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
-from phaze_opt.report.picture import Band, Boxes, Line, Marks, contender_look
+from phaze_opt.report.picture import Band, Boxes, Curve, Marks, contender_look
 from phaze_opt.report.study import inputs as winners
 from phaze_opt.report.study.cards import describe_value, metrics_table
 from phaze_opt.report.study.critical_difference import describe_ranking, ranking_picture, ranks_section
@@ -79,7 +79,7 @@ def test_regret_figure_draws_the_median_where_it_moves(inputs) -> None:
     figure = regret_picture(curves, inputs)
     assert figure.y.is_log
     for item in curves:
-        line = next(each for each in figure.layers if isinstance(each, Line) and each.name == item.contender)
+        line = next(each for each in figure.layers if isinstance(each, Curve) and each.name == item.contender)
         drawn = dict(zip(line.x, line.y, strict=True))
         last = None
         for number, value in enumerate(item.median, start=1):
@@ -125,7 +125,7 @@ def test_ranks_and_groups(inputs, snapshot) -> None:
     figure = ranking_picture(ranking, inputs)
     marks = {each.hovers[0].partition("\n")[0]: each.x[0] for each in figure.layers if isinstance(each, Marks)}
     assert marks == {"tpe": 1.2, "wham": 1.8, "random": 3.0}
-    (bar,) = [each for each in figure.layers if isinstance(each, Line) and each.hovers]
+    (bar,) = [each for each in figure.layers if isinstance(each, Curve) and each.hovers]
     assert bar.y[0] < 0 < 1 < bar.y[1] < 2
     assert min(bar.x) > 3.0
     assert describe_ranking(ranking, 0.95) == snapshot
