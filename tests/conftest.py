@@ -123,8 +123,9 @@ def empty_store(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Pages without files of their figures, each of which takes a tenth of a second; `tests/report` looks at them."""
-    monkeypatch.setattr("phaze_opt.report.page.render_images", lambda *_: {})
+    """Pages without pictures, each of which takes some tenths of a second; `tests/report` looks at them."""
+    monkeypatch.setattr("phaze_opt.report.page.image_files", lambda *_: {})
+    monkeypatch.setattr("phaze_opt.report.page.svg_element", lambda *_, **__: "")
 
 
 @pytest.fixture(scope="session")

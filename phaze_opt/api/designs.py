@@ -28,8 +28,8 @@ from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, Goal
 from phaze_opt.record.result_fields import values_of
-from phaze_opt.report.certificate_page import gap_figure
-from phaze_opt.report.figures import history_figure, pareto_figure
+from phaze_opt.report.certificate_page import gap_picture
+from phaze_opt.report.figures import history_picture, pareto_picture
 from phaze_opt.report.proof import answer_to_json as proof_to_json
 from phaze_opt.report.proof import record_proof
 from phaze_opt.report.search_answer import answer_to_json, record_and_deliver, write_pages
@@ -38,7 +38,7 @@ from phaze_opt.search.result import SearchResult
 from phaze_opt.track.protocol import TrackingSession, config_of, open_tracker
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from phaze_opt.report.picture import Picture
 
 UNTRACKED: dict[str, Any] = {"tracking": {"default": False}}
 """From Python a run is recorded where that is asked for; the result is at hand."""
@@ -122,12 +122,12 @@ class SearchedDesign(Result):
         """The document of ``search --json``."""
         return answer_to_json(self.answer, self.session)
 
-    def plot(self) -> Figure:
+    def picture(self) -> Picture:
         """Every trial and the best so far; of several objectives the front."""
         goal = self.answer.config.goal
         if goal is Goal.PARETO:
-            return pareto_figure(self.result.trials, front=self.result.pareto_front)
-        return history_figure(self.result.trials, goal=goal.value)
+            return pareto_picture(self.result.trials, front=self.result.pareto_front)
+        return history_picture(self.result.trials, goal=goal.value)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -228,9 +228,9 @@ class ProvedDesign(Result):
         """The document of ``certify --json``."""
         return proof_to_json(self.run.answer(self.proofs), self.session)
 
-    def plot(self) -> Figure:
+    def picture(self) -> Picture:
         """Incumbent and bound over time."""
-        return gap_figure(self.result.history, goal=self.result.certificate.goal, end_s=self.result.wall_s)
+        return gap_picture(self.result.history, goal=self.result.certificate.goal, end_s=self.result.wall_s)
 
     def check(self) -> CheckedProof:
         """Check the certificate by code that shares nothing with what proved it.
@@ -286,7 +286,7 @@ class CheckedProof(Result):
         """The facts."""
         return dict(self.facts)
 
-    def plot(self) -> Figure:
+    def picture(self) -> Picture:
         """Refuse: what was checked has no figure; the certificate that was proved does.
 
         Raises:

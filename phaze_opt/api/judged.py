@@ -19,8 +19,8 @@ from phaze_opt.record.suggestions import parse_word
 from phaze_opt.report.study.document import study_to_json, write_report
 from phaze_opt.report.study.findings import describe_findings
 from phaze_opt.report.study.inputs import read_inputs
-from phaze_opt.report.study.regret_curves import regret_figure, summarise_curves
-from phaze_opt.report.validation_figures import overview_figure
+from phaze_opt.report.study.regret_curves import regret_picture, summarise_curves
+from phaze_opt.report.validation_figures import overview_picture
 from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.scores import StudySummary
@@ -29,7 +29,7 @@ from phaze_opt.track.protocol import TrackingSession, TrialRuns, config_of, open
 from phaze_opt.validation.result import Validation
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from phaze_opt.report.picture import Picture
 
 UNTRACKED: dict[str, Any] = {**OF_STUDIES, "tracking": {"default": False, "help": "Record the study."}}
 OF_SCORES = ("regret", "area_under_curve", "evaluations", "distinct_evaluations", "probes", "charged_s", "overhead_s")
@@ -95,7 +95,7 @@ class ComparedStrategies(Result):
         wall_s = sum(cell.charged_s for cell in self.result.cells)
         return study_to_json(self.result, self.session, wall_s=wall_s)
 
-    def plot(self) -> Figure:
+    def picture(self) -> Picture:
         """Median regret by evaluations, a line a strategy.
 
         Raises:
@@ -106,7 +106,7 @@ class ComparedStrategies(Result):
             message = "no search of the study is finished, so there is nothing to plot"
             raise InputError(message, source=str(self.result.directory))
         inputs = read_inputs(self.result)
-        return regret_figure(summarise_curves(summary.cells, inputs.contenders), inputs)
+        return regret_picture(summarise_curves(summary.cells, inputs.contenders), inputs)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -151,9 +151,9 @@ class ScoredModels(Result):
         """The document of ``validate --json``."""
         return self.validation.to_json()
 
-    def plot(self) -> Figure:
+    def picture(self) -> Picture:
         """The error of each data set beside that of a trivial model."""
-        return overview_figure(self.validation)
+        return overview_picture(self.validation)
 
 
 @with_keywords

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.api.keywords import said_of, with_keywords
@@ -22,16 +22,21 @@ from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.record.result_fields import headlines_of
-from phaze_opt.report.figures import breakdown_figure
+from phaze_opt.report.figures import breakdown_picture
+from phaze_opt.report.picture import Marks, Picture, PlotAxis
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.priced_job import job_to_json
-from phaze_opt.report.style import COLOURS, apply_style
 from phaze_opt.workload.plan import ParallelPlan
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-FIGURES = tuple(each.name for each in headlines_of(Evaluation))
+FIGURES = (
+    "throughput_samples_per_s",
+    "throughput_tokens_per_s",
+    "iteration_time_s",
+    "mfu",
+    "area_mm2",
+    "tdp_w",
+    "throughput_per_tdp",
+)
 """Of an evaluation, in the order of a result's text; None where not known."""
 OF_DEGREES = ("tensor", "pipeline", "data", "context", "expert", "micro_batch", "interleave", "zero", "recompute")
 """Columns of a plan that every frame of plans has."""
@@ -142,9 +147,9 @@ class PricedDesign(Result):
         """The document of ``evaluate --json``, with ``top`` plans or ten."""
         return job_to_json(self.request, self.job, [each.job for each in self.baselines], top=self.top or DEFAULT_TOP)
 
-    def plot(self) -> Figure:
+    def picture(self) -> Picture:
         """Where the time of a step goes, beside the baselines."""
-        return breakdown_figure(
+        return breakdown_picture(
             {each.job.setting.machine: each.evaluation for each in (self, *self.baselines)}, needs_schedules=False
         )
 
@@ -189,22 +194,17 @@ class PlanList(Result):
         """The document of ``evaluate --json``."""
         return self.priced.to_dict()
 
-    def plot(self) -> Figure:
+    def picture(self) -> Picture:
         """Memory against tokens a second, a point a plan."""
-        import plotly.graph_objects as go
-
         rows = list(self.rows())
-        figure = go.Figure()
-        figure.add_scatter(
-            x=[row["peak_memory_gib"] for row in rows],
-            y=[row["throughput_tokens_per_s"] for row in rows],
-            mode="markers",
-            marker={"color": COLOURS[0]},
-            text=[str(row["plan"]) for row in rows],
+        points = Marks(
+            [float(row["peak_memory_gib"] or 0.0) for row in rows],
+            [float(row["throughput_tokens_per_s"] or 0.0) for row in rows],
+            hovers=[str(row["plan"]) for row in rows],
         )
-        figure.update_xaxes(title="peak memory of a device, GiB")
-        figure.update_yaxes(title="tokens/s", rangemode="tozero")
-        return apply_style(figure, f"Plans of {self.priced.job.setting.model} on {self.priced.job.setting.machine}")
+        title = f"Plans of {self.priced.job.setting.model} on {self.priced.job.setting.machine}"
+        axes = PlotAxis("peak memory of a device, GiB"), PlotAxis("tokens/s", is_from_zero=True)
+        return Picture(title, (points,), *axes)
 
 
 @with_keywords

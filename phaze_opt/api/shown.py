@@ -6,12 +6,15 @@ import html
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import pandas as pd
-    from plotly.graph_objects import Figure
+
+    from phaze_opt.report.picture import Picture
 
 Fact = str | float | int | bool | None
 MAX_CHARACTERS = 600
@@ -19,6 +22,31 @@ MAX_CHARACTERS = 600
 MAX_FACT_CHARACTERS = 90
 MAX_ROWS_SHOWN = 10
 """Of the table in a notebook."""
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A picture to look at."""
+
+    picture: Picture
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as the file's ending says: ``.svg``, ``.png``, ``.pdf``.
+
+        Raises:
+            InputError: the file cannot be written, or its ending is of no kind of picture.
+        """
+        from phaze_opt.record.whole_file import replace_file
+        from phaze_opt.report.drawing import picture_file
+
+        replace_file(Path(path), picture_file(self.picture, Path(path)))
+        return Path(path)
+
+    def _repr_html_(self) -> str:
+        """The picture, as a notebook shows it."""
+        from phaze_opt.report.drawing import svg_element
+
+        return svg_element("picture", self.picture, is_on_page=False)
 
 
 class Result(ABC):
@@ -43,8 +71,12 @@ class Result(ABC):
         """All of it, as the command's ``--json`` prints it."""
 
     @abstractmethod
-    def plot(self) -> Figure:
-        """A figure of Plotly."""
+    def picture(self) -> Picture:
+        """What `plot` draws."""
+
+    def plot(self) -> Plot:
+        """A picture that a notebook shows and `Plot.save` writes."""
+        return Plot(self.picture())
 
     def to_frame(self) -> pd.DataFrame:
         """Its rows as a frame of pandas."""

@@ -79,13 +79,15 @@ def schedule_to_json(instance: ScheduleInstance, result: ScheduleResult) -> dict
 
 
 def _write_figure(path: str, instance: ScheduleInstance, result: ScheduleResult) -> None:
-    from phaze_opt.report.gantt import gantt_figure
-    from phaze_opt.report.page import render_figure, write_text
+    from phaze_opt.report.document import FigureBlock, ReportDocument, Section
+    from phaze_opt.report.gantt import gantt_picture
+    from phaze_opt.report.page import write_page
 
     title = f"{instance.name}: makespan {result.makespan_s:.6g} ({_standing(result)})"
     labels = [str(node) for node in instance.ids]
-    chart = gantt_figure(instance.problem, result, labels=labels, title=title, unit="unit of the file")
-    write_text(Path(path), render_figure(title, "schedule", chart))
+    picture = gantt_picture(instance.problem, result, labels=labels, title="Schedule", unit="unit of the file")
+    section = Section("schedule", "", (FigureBlock("schedule", picture),))
+    write_page(Path(path), ReportDocument(instance.name, (section,), lead=(title,)))
     say(f"Gantt chart written to {path}")
 
 

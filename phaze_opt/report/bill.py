@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phaze_opt.hardware.economics.ownership import RunCost
 from phaze_opt.objective.bill import DECIDES, Bill, PriceRow, token_span
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.record.result_fields import names_of, values_of
-from phaze_opt.report.style import COLOURS, style_bars
+from phaze_opt.report.picture import COLOURS, BarPart, Picture, stacked_bars
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import counted, format_amount, format_number, format_ratio, format_share
 from phaze_opt.units import GIGA
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 PARTS = {
     "dies": "dies, by their yield",
@@ -63,20 +60,22 @@ def bill_tables(bills: Mapping[str, Bill]) -> list[TableContent]:
     return [bill_table(bill) for bill in list(bills.values())[:1]]
 
 
-def dollars_figure(bills: Mapping[str, Bill]) -> Figure:
+def dollars_picture(bills: Mapping[str, Bill]) -> Picture:
     """Where the dollars of a device's life go, a bar a design or machine: its parts, then its electricity."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    power = {name: bill.electricity_usd / bill.num_devices for name, bill in bills.items()}
-    parts = {label: [float(getattr(bill.device, name)) for bill in bills.values()] for name, label in PARTS.items()}
-    for place, (label, values) in enumerate({**parts, "electricity of its life": list(power.values())}.items()):
-        if any(values):
-            figure.add_bar(
-                y=list(bills), x=values, name=label, orientation="h", marker={"color": COLOURS[place % len(COLOURS)]},
-                hovertext=[f"{label}: {format_number(value)} USD" for value in values], hoverinfo="text",
-            )  # fmt: skip
-    return style_bars(figure, "Where the dollars go", count=len(bills), axis="USD a device, over its life")
+    power = tuple(bill.electricity_usd / bill.num_devices for bill in bills.values())
+    lengths = {
+        label: tuple(float(getattr(bill.device, name)) for bill in bills.values()) for name, label in PARTS.items()
+    }
+    parts = [
+        BarPart(
+            label,
+            values,
+            tuple(f"{label}: {format_number(value)} USD" for value in values),
+            COLOURS[place % len(COLOURS)],
+        )
+        for place, (label, values) in enumerate({**lengths, "electricity of its life": power}.items())
+    ]
+    return stacked_bars("Where the dollars go", "USD a device, over its life", list(bills), parts)
 
 
 def run_sentence(bill: Bill, found: HeadlineRange | None = None) -> str:

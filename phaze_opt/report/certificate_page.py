@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
 from phaze_opt.certify.certificate import Certificate
@@ -37,24 +36,21 @@ from phaze_opt.report.design import evaluation_contents
 from phaze_opt.report.die import area_table, limits_table, plain_sentences, power_table
 from phaze_opt.report.document import ReportDocument, Section
 from phaze_opt.report.equal_terms import equal_sentence, equal_table, left_out_sentences
-from phaze_opt.report.figures import breakdown_figure
+from phaze_opt.report.figures import breakdown_picture
 from phaze_opt.report.front import (
     FrontMachine,
     arch_table,
-    front_figures,
+    front_pictures,
     front_sentence,
     front_table,
     front_ties_sentence,
     machines_beside,
 )
-from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
-from phaze_opt.report.robust import minimax_sentences, over_worlds_figures, robust_contents
-from phaze_opt.report.style import BEST_COLOUR, COLOURS, apply_style
+from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Band, Curve, Layer, Picture, PlotAxis, faint
+from phaze_opt.report.pictures import amount_pictures, in_reading_order, picture_sections
+from phaze_opt.report.robust import minimax_sentences, over_worlds_pictures, robust_contents
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, counted, shown_value
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 NOTHING_SAID = ShortAnswer(())
 
@@ -103,7 +99,7 @@ def build_document(
         )
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
-    figures: dict[str, Figure] = {}
+    figures: dict[str, Picture] = {}
     robust_said = "" if robust is None else " ".join(minimax_sentences(robust))
     if first.sentences and robust_said:
         first = replace(first, sentences=(*first.sentences, robust_said))
@@ -112,7 +108,7 @@ def build_document(
         tables = _best_tables(result)
         lead.append(ties_sentence(ties, rows_words(result)))
         lead.append(" ".join(runner_up.sentences if runner_up is not None else ()))
-        figures["breakdown"] = breakdown_figure(
+        figures["breakdown"] = breakdown_picture(
             _compared(result.best, runner_up, beside[1 : 1 + num_held]), needs_schedules=False
         )
     dies, bills = _dies(beside, equal), bills_in(beside)
@@ -120,13 +116,13 @@ def build_document(
         tables += [area_table(dies), power_table(dies), limits_table(dies), *bill_tables(bills)]
         on_terms = () if equal is None else (equal_sentence(equal, result), *left_out_sentences(equal))
         lead.append(" ".join(on_terms or plain_sentences(beside)))
-        figures |= amount_figures(dies, bills)
+        figures |= amount_pictures(dies, bills)
     if equal is not None and dies:
         tables.append(equal_table(equal, result))
     if headline is not None:
         lead.append(range_sentence(headline))
     if len(result.history) > 1:
-        figures["gap"] = gap_figure(result.history, goal=certificate.goal, end_s=result.wall_s)
+        figures["gap"] = gap_picture(result.history, goal=certificate.goal, end_s=result.wall_s)
         tables.append(history_table(result))
     if robust is not None:
         lead.append(robust_said)
@@ -174,7 +170,7 @@ def _front_document(
     """The page of a front: the front, the fastest design on it as a die, and the proof over time."""
     certificate = result.certificate
     tables: list[TableContent] = []
-    figures: dict[str, Figure] = {}
+    figures: dict[str, Picture] = {}
     lead = [*first.sentences, front_sentence(result)]
     if result.front:
         lead.append(front_ties_sentence(result))
@@ -183,12 +179,12 @@ def _front_document(
             front_table(front, certificate.axes, has_plans=has_plans),
             arch_table(front, certificate.axes, certificate.scenario),
         ]
-        figures |= front_figures(front, certificate.axes, machines)
-        figures |= {} if over_worlds is None else over_worlds_figures(over_worlds)
+        figures |= front_pictures(front, certificate.axes, machines)
+        figures |= {} if over_worlds is None else over_worlds_pictures(over_worlds)
     dies = dies_in(beside)
     if dies:
         tables += [area_table(dies), power_table(dies), limits_table(dies)]
-        figures |= amount_figures(dies, {})
+        figures |= amount_pictures(dies, {})
     if len(result.history) > 1:
         tables.append(history_table(result))
     title = _title(certificate, f"the front of {axes_words(certificate.axes)}", terms)
@@ -197,7 +193,7 @@ def _front_document(
 
 
 def _sections(
-    first: ShortAnswer, figures: Mapping[str, Figure], tables: Sequence[TableContent], said: Sequence[str]
+    first: ShortAnswer, figures: Mapping[str, Picture], tables: Sequence[TableContent], said: Sequence[str]
 ) -> tuple[tuple[Section, ...], list[str]]:
     """Sections and the head: where an answer is printed it stands there, and what it rests on is folded."""
     if not first.sentences:
@@ -228,7 +224,7 @@ def _compared(
     return {f"best, {winner.model}": winner, f"runner-up, {loser.model}": loser}
 
 
-def gap_figure(history: Sequence[ProofMove], *, goal: Goal, end_s: float) -> Figure:
+def gap_picture(history: Sequence[ProofMove], *, goal: Goal, end_s: float) -> Picture:
     """Incumbent and bound over time; what lies between them is in doubt.
 
     Args:
@@ -236,27 +232,40 @@ def gap_figure(history: Sequence[ProofMove], *, goal: Goal, end_s: float) -> Fig
         goal: for the axis.
         end_s: end of the proof, to which the last of both are drawn, s.
     """
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
     incumbents = [(move.wall_s, shown_value(goal, move.value)) for move in history if move.value > 0.0]
     bounds = [(move.wall_s, shown_value(goal, move.value_upper)) for move in history if has_bound(move)]
     both = [move for move in history if move.value > 0.0 and has_bound(move)]
-    for name, values in (("", [move.value for move in both]), ("in doubt", [move.value_upper for move in both])):
-        times_s = [move.wall_s for move in both]
-        heights = [shown_value(goal, value) for value in values]
-        figure.add_scatter(
-            x=[*times_s, end_s], y=[*heights, *heights[-1:]], name=name, mode="lines", hoverinfo="skip",
-            line={"width": 0, "shape": "hv"}, showlegend=False,
-            fill="tonexty" if name else "none", fillcolor="rgba(0, 114, 178, 0.12)",
-        )  # fmt: skip
-    curves = (("bound on every point", bounds, COLOURS[0], 5), ("incumbent", incumbents, BEST_COLOUR, 8))
-    for name, points, colour, size in curves:
-        figure.add_scatter(
-            x=[*(time_s for time_s, _ in points), end_s], y=[value for _, value in (*points, *points[-1:])],
-            name=name, mode="lines+markers", marker={"size": size},
-            line={"color": colour, "width": 2.5, "shape": "hv"},
-        )  # fmt: skip
-    figure.update_xaxes(title="seconds", rangemode="tozero")
-    figure.update_yaxes(title=GOAL_UNITS[goal], tickformat=",.6~g")
-    return apply_style(figure, "How the gap closed")
+    low, high = (
+        [shown_value(goal, value) for value in values]
+        for values in ([move.value for move in both], [move.value_upper for move in both])
+    )
+    layers: list[Layer] = (
+        [
+            Band(
+                [*(move.wall_s for move in both), end_s],
+                [*low, *low[-1:]],
+                [*high, *high[-1:]],
+                faint(COLOURS[0]),
+                is_step=True,
+            )
+        ]
+        if both
+        else []
+    )
+    for name, points, colour, size in (
+        ("bound on every point", bounds, COLOURS[0], 5),
+        ("incumbent", incumbents, BEST_COLOUR, 8),
+    ):
+        if points:
+            values = [value for _, value in (*points, points[-1])]
+            times_s = [*(time_s for time_s, _ in points), end_s]
+            hovers = [
+                f"{name}: {value:,.6g} {GOAL_UNITS[goal]} after {time_s:.3g} s"
+                for time_s, value in zip(times_s, values, strict=True)
+            ]
+            layers.append(
+                Curve(times_s, values, name, colour, 2.5, is_step=True, marker="circle", marker_px=size, hovers=hovers)
+            )
+    return Picture(
+        "How the gap closed", tuple(layers), PlotAxis("seconds", is_from_zero=True), PlotAxis(GOAL_UNITS[goal])
+    )

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.presets import TPU_V4
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport, die_to_json
 from phaze_opt.jobs.machines_beside import ChipBeside, rate_of
 from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, architecture_to_json
-from phaze_opt.report.style import COLOURS, style_bars
+from phaze_opt.report.picture import COLOURS, BarPart, Picture, stacked_bars
 from phaze_opt.report.table import Column, TableContent, numbers
 from phaze_opt.report.text import format_mib, format_number, format_ratio, format_share
 from phaze_opt.units import GIGA
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 Dies = Mapping[str, DieReport]
 """Dies by what they are called; the first is the one spoken of."""
@@ -99,37 +96,29 @@ def _of(value: float, limit: float) -> str:
     return f"{value:,.0f} of {limit:,.0f}"
 
 
-def die_figures(dies: Dies) -> dict[str, Figure]:
+def die_pictures(dies: Dies) -> dict[str, Picture]:
     """Areas and powers by component as bars, one a die; what the tables say, to be seen at once."""
     return {
-        "die_areas": _bars(dies, lambda die: die.areas, "Area of the die by component", "mm<sup>2</sup>", "mm2"),
-        "die_powers": _bars(dies, lambda die: die.powers, "Power at full rate by component", "W", "W"),
+        "die_areas": _bars(dies, lambda die: die.areas, "Area of the die by component", "mm\N{SUPERSCRIPT TWO}"),
+        "die_powers": _bars(dies, lambda die: die.powers, "Power at full rate by component", "W"),
     }
 
 
-def component_marker(name: str) -> dict[str, Any]:
-    """A component has one colour in all figures; beyond the palette, hatched."""
+def component_look(name: str) -> tuple[str, bool]:
+    """A component has one colour in all pictures; beyond the palette it is hatched too."""
     place = list(COMPONENTS).index(name)
-    return {"color": COLOURS[place % len(COLOURS)], "pattern": {"shape": HATCHED * (place >= len(COLOURS))}}
+    return COLOURS[place % len(COLOURS)], place >= len(COLOURS)
 
 
-def _bars(
-    dies: Dies, parts_of: Callable[[DieReport], Sequence[ComponentFigure]], title: str, axis: str, unit: str
-) -> Figure:
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
+def _bars(dies: Dies, parts_of: Callable[[DieReport], Sequence[ComponentFigure]], title: str, unit: str) -> Picture:
     values = {name: {part.name: part.value for part in parts_of(die)} for name, die in dies.items()}
+    parts = []
     for component in dict.fromkeys(chain(*values.values())):
-        widths = [each.get(component, 0.0) for each in values.values()]
-        if not any(widths):
-            continue
+        widths = tuple(each.get(component, 0.0) for each in values.values())
         words = COMPONENTS[component]
-        figure.add_bar(
-            y=list(dies), x=widths, name=words, orientation="h", marker=component_marker(component), hoverinfo="text",
-            hovertext=[f"{words}: {format_number(width)} {unit}" for width in widths],
-        )  # fmt: skip
-    return style_bars(figure, title, count=len(dies), axis=axis)
+        hovers = tuple(f"{words}: {format_number(width)} {unit}" for width in widths)
+        parts.append(BarPart(words, widths, hovers, *component_look(component)))
+    return stacked_bars(title, unit, list(dies), parts)
 
 
 def rate_words(chip: ChipBeside) -> str:

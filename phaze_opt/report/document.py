@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from phaze_opt.report.picture import Picture
 from phaze_opt.report.table import TableContent
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class TableBlock:
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One way to look at a figure: which of its traces are shown."""
+    """One way to look at a picture: which of its layers are shown."""
 
     label: str
     shown: tuple[bool, ...]
@@ -50,21 +47,19 @@ class View:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FigureBlock:
-    """A figure with what it says in words, for those who cannot see it.
+    """A picture with what it says in words, for those who cannot see it.
 
     Attributes:
         name: unique in the document: letters, digits and dashes.
-        title: heading; the figure itself carries none.
-        alternative: what the figure shows, in a sentence or two; may be empty where tables beside it say the same.
-        figure: of plotly.
+        picture: its title is a heading of the page.
+        alternative: what it shows, in a sentence or two; may be empty where tables beside it say the same.
         export: name of the CSV file that holds its figures; may be empty.
-        views: to choose from; the figure itself is in the state of the first.
+        views: to choose from; the picture itself is in the state of the first.
     """
 
     name: str
-    title: str
-    alternative: str
-    figure: Figure
+    picture: Picture
+    alternative: str = ""
     export: str = ""
     views: tuple[View, ...] = ()
 
@@ -138,8 +133,6 @@ class ReportDocument:
         notices: what a reader must know before believing anything: what is missing, what is not for claims.
         description: Markdown of the study's author, not to be trusted.
         footer: provenance as names and values.
-        has_header: whether the title stands above the page, and not only in its tab.
-        is_drawn: whether its figures are drawings: light, but nothing answers to a pointer.
     """
 
     title: str
@@ -150,8 +143,6 @@ class ReportDocument:
     notices: tuple[str, ...] = ()
     description: str = ""
     footer: tuple[tuple[str, str], ...] = ()
-    has_header: bool = True
-    is_drawn: bool = False
 
 
 def all_blocks(document: ReportDocument) -> tuple[Block, ...]:

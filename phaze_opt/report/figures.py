@@ -1,36 +1,34 @@
-"""Figures of a search, from its finished trials alone."""
+"""Pictures of a search, from its finished trials alone."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
 
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.reference_machines import is_expert
 from phaze_opt.report.chip import AXES, describe_cores, describe_memories
 from phaze_opt.report.design import CAUSES
-from phaze_opt.report.style import (
+from phaze_opt.report.picture import (
     BEST_COLOUR,
     COLOURS,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
-    RIM,
-    SCALE,
-    Frame,
-    Mark,
-    Place,
-    add_marks,
-    apply_style,
-    set_names,
-    style_bars,
+    BarPart,
+    Curve,
+    Layer,
+    Marks,
+    Picture,
+    PlotAxis,
+    Scale,
+    Words,
+    span_around,
+    stacked_bars,
 )
 from phaze_opt.report.text import format_number, format_time
 from phaze_opt.search.result import Trial
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 VALUE_LABELS = {
     "throughput": "throughput, samples/s",
@@ -44,123 +42,105 @@ BEST = "best"
 CLOSER_SHARE = 0.3
 """Of the largest area: designs that lie closer than that have a figure of their own."""
 FEWEST_CLOSER = 3
+SHADES = ("#C9DDEA", "#9CC3DD", "#6AA6CC", "#2E86BC", "#0072B2")
+"""Of trials, from slow to fast."""
+MOST_LINES = 300
 LOG_SPAN = 30.0
 """Largest value over the lower quartile from which an axis becomes logarithmic: a few poor trials do not make it so."""
-MAX_HOVERED = 5000
-"""Trials beyond which points carry no hover text, so that pages stay light."""
 
 
-def history_figure(trials: Sequence[Trial[Evaluation]], *, goal: str) -> Figure:
+AREA_LABEL = "area, mm\N{SUPERSCRIPT TWO}"
+
+
+def history_picture(trials: Sequence[Trial[Evaluation]], *, goal: str) -> Picture:
     """Every trial and the best so far, by trial number; infeasible trials as ticks on the axis."""
-    import plotly.graph_objects as go
-
     feasible = [record for record in trials if record.values]
     numbers = [record.number for record in feasible]
     values = [record.values[0] for record in feasible]
-    figure = go.Figure()
-    figure.add_scatter(
-        x=numbers, y=values, mode="markers", name="trial", text=_hovers(feasible), hoverinfo="text",
-        marker={"color": COLOURS[0], "size": 7, "opacity": 0.65},
-    )  # fmt: skip
-    steps = [*numbers, trials[-1].number] if feasible else []
-    best = list(accumulate(values, max))
-    figure.add_scatter(
-        x=steps, y=[*best, *best[-1:]], mode="lines", name="best so far", hoverinfo="skip",
-        line={"color": BEST_COLOUR, "width": 2.5, "shape": "hv"},
-    )  # fmt: skip
-    _add_infeasible(figure, trials, level=min(values) / 1.6 if _is_logarithmic(values) else 0.0)
-    last = trials[-1].number if trials else 0
-    figure.update_xaxes(title="trial", range=[-0.02 * last - 0.5, 1.02 * last + 0.5])
-    figure.update_yaxes(title=VALUE_LABELS.get(goal, VALUE_LABELS["throughput"]), **_axis(values))
-    return apply_style(figure, "Search history")
-
-
-def _add_infeasible(figure: Figure, trials: Sequence[Trial[Evaluation]], *, level: float) -> None:
+    axis = _value_axis(VALUE_LABELS.get(goal, VALUE_LABELS["throughput"]), values)
+    layers: list[Layer] = [Marks(numbers, values, "trial", opacity=0.65, px=7, hovers=_hovers(feasible))]
+    if feasible:
+        best = list(accumulate(values, max))
+        steps = [*numbers, trials[-1].number]
+        layers.append(Curve(steps, [*best, best[-1]], "best so far", BEST_COLOUR, 2.5, is_step=True))
     infeasible = [record for record in trials if not record.values]
-    if not infeasible:
-        return
-    reasons = [f"trial {record.number}: {record.evaluation.status.value.replace('_', ' ')}" for record in infeasible]
-    figure.add_scatter(
-        x=[record.number for record in infeasible], y=[level] * len(infeasible), mode="markers",
-        name="infeasible", text=reasons, hoverinfo="text",
-        marker={"symbol": "line-ns-open", "color": MUTED_COLOUR, "size": 9},
-    )  # fmt: skip
+    if infeasible:
+        level = min(values) / 1.6 if axis.is_log else 0.0
+        reasons = [f"trial {each.number}: {each.evaluation.status.value.replace('_', ' ')}" for each in infeasible]
+        at = [record.number for record in infeasible]
+        layers.append(Marks(at, [level] * len(at), "infeasible", MUTED_COLOUR, "line-ns-open", 9, hovers=reasons))
+    return Picture("Search history", tuple(layers), PlotAxis("trial"), axis)
 
 
-def area_throughput_figure(trials: Sequence[Trial[Evaluation]], *, references: Mapping[str, Evaluation]) -> Figure:
+def area_throughput_picture(trials: Sequence[Trial[Evaluation]], *, references: Mapping[str, Evaluation]) -> Picture:
     """Throughput over area, coloured by TDP, with the front of the two as steps; references are diamonds."""
-    import plotly.graph_objects as go
-
     feasible = [record for record in trials if record.values and not record.is_repeat]
     designs = [record.evaluation for record in feasible]
-    rates = [design.throughput_samples_per_s for design in designs]
-    figure = go.Figure()
+    shown = {
+        name: other for name, other in references.items() if other.is_feasible and other.known("area_mm2") is not None
+    }
+    points = [*designs, *shown.values()]
     steps = area_front(designs)
-    figure.add_scatter(
-        x=[design.area_mm2 for design in steps], y=[design.throughput_samples_per_s for design in steps], mode="lines",
-        name="front", hoverinfo="skip", showlegend=False,
-        line={"color": BEST_COLOUR, "width": 2, "shape": "hv"},
-    )  # fmt: skip
-    figure.add_scatter(
-        x=[design.area_mm2 for design in designs], y=rates, mode="markers", name="trial",
-        text=_hovers(feasible), hoverinfo="text", showlegend=False,
-        marker={"color": [design.tdp_w for design in designs], "colorscale": SCALE, "size": 9, "opacity": 0.8,
-                "line": dict(RIM), "colorbar": {"title": "TDP, W", "thickness": 14}},
-    )  # fmt: skip
-    is_shown = {name: other.is_feasible and other.known("area_mm2") is not None for name, other in references.items()}
-    shown = {name: other for name, other in references.items() if is_shown[name]}
-    every = [*rates, *(other.throughput_samples_per_s for other in shown.values())]
-    marks = [_mark(name, other, symbol="diamond", size=12, colour=REFERENCE_COLOUR) for name, other in shown.items()]
-    if designs:
-        marks.append(_best_mark(designs))
-    figure.update_xaxes(title="area, mm<sup>2</sup>")
-    figure.update_yaxes(title=VALUE_LABELS["throughput"], **_axis(every))
-    apply_style(figure, "The front: throughput over area")
-    places = _places(designs)
-    frame = Frame.around([*places, *((mark.x, mark.y) for mark in marks)], is_log=_is_logarithmic(every))
-    add_marks(figure, marks, crowd=places, frame=frame)
-    return figure
+    layers: list[Layer] = [
+        Curve(
+            [design.area_mm2 for design in steps], [design.throughput_samples_per_s for design in steps],
+            "", BEST_COLOUR, is_step=True,
+        ),
+        Marks(
+            [design.area_mm2 for design in designs], [design.throughput_samples_per_s for design in designs],
+            px=9, opacity=0.8, hovers=_hovers(feasible), scale=Scale([design.tdp_w for design in designs], "TDP, W"),
+        ),
+        _named(shown, "diamond", 11, REFERENCE_COLOUR),
+    ]  # fmt: skip
+    layers += [_best_mark(designs)] if designs else []
+    rates = [each.throughput_samples_per_s for each in points]
+    axis = _value_axis(VALUE_LABELS["throughput"], rates)
+    low, high = min(rates), max(rates)
+    span = (0.8 * low, 1.1 * high * (high / low) ** 0.12) if axis.is_log else (0.0, 1.12 * high)
+    return Picture(
+        "The front: throughput over area",
+        tuple(layers),
+        PlotAxis(AREA_LABEL, span=span_around([each.area_mm2 for each in points])),
+        replace(axis, span=span),
+    )
 
 
-def closer_figure(figure: Figure, trials: Sequence[Trial[Evaluation]]) -> Figure | None:
+def closer_picture(picture: Picture, trials: Sequence[Trial[Evaluation]]) -> Picture | None:
     """The same over the designs alone, where machines leave them a corner; None where they do not."""
-    from plotly.graph_objects import Figure
-
     designs = [record.evaluation for record in trials if record.values and not record.is_repeat]
     areas = [design.area_mm2 for design in designs]
     rates = [design.throughput_samples_per_s for design in designs]
     best = max(rates)
     if len(areas) < FEWEST_CLOSER or max(areas) - min(areas) > CLOSER_SHARE * max(areas):
         return None
-    closer = Figure(figure)
     least = min(rate for rate in rates if rate >= best / 2)
     spans = ((min(areas), max(areas)), (least, best))
     across, up = ((low - _room(low, high), high + 2 * _room(low, high)) for low, high in spans)
-    for update in (closer.update_xaxes, closer.update_yaxes):
-        update(type="linear", dtick=None, tickformat=",.6~g")
-    closer.update_yaxes(rangemode=None)
-    closer.update_layout(title={"text": "The same, closer: the designs alone"})
-    seen = [place for place in _places(designs) if place[1] >= least]
-    set_names(closer, [_best_mark(designs)], crowd=seen, frame=Frame(across, up))
-    return closer
+    front, crowd, _, mark = picture.layers
+    return Picture(
+        "The same, closer: the designs alone",
+        (front, crowd, mark),
+        PlotAxis(picture.x.label, span=across),
+        PlotAxis(picture.y.label, span=up),
+    )
 
 
 def _room(low: float, high: float) -> float:
     return 0.08 * (high - low) or 0.01 * high
 
 
-def _places(designs: Sequence[Evaluation]) -> list[Place]:
-    return [(design.area_mm2, design.throughput_samples_per_s) for design in designs]
-
-
-def _best_mark(designs: Sequence[Evaluation]) -> Mark:
+def _best_mark(designs: Sequence[Evaluation]) -> Marks:
     best = min(designs, key=lambda design: (-design.throughput_samples_per_s, design.area_mm2, design.tdp_w))
-    return _mark(BEST, best, symbol="circle-open", size=19, colour=BEST_COLOUR)
+    return _named({BEST: best}, "circle-open", 18, BEST_COLOUR)
 
 
-def _mark(name: str, design: Evaluation, *, symbol: str, size: int, colour: str) -> Mark:
-    hover = f"{name}<br>{describe_design(design)}"
-    return Mark(name, design.area_mm2, design.throughput_samples_per_s, symbol, size, colour, hover)
+def _named(shown: Mapping[str, Evaluation], symbol: str, px: float, colour: str) -> Marks:
+    """Designs and machines by name."""
+    return Marks(
+        [each.area_mm2 for each in shown.values()], [each.throughput_samples_per_s for each in shown.values()], "",
+        colour, symbol, px, labels=list(shown),
+        hovers=[f"{name}\n{describe_design(each)}" for name, each in shown.items()],
+    )  # fmt: skip
 
 
 def area_front(designs: Sequence[Evaluation]) -> list[Evaluation]:
@@ -172,138 +152,129 @@ def area_front(designs: Sequence[Evaluation]) -> list[Evaluation]:
     return found
 
 
-def pareto_figure(trials: Sequence[Trial[Evaluation]], *, front: Sequence[Trial[Evaluation]]) -> Figure:
+def pareto_picture(trials: Sequence[Trial[Evaluation]], *, front: Sequence[Trial[Evaluation]]) -> Picture:
     """Throughput over TDP, coloured by area; the designs of the front are ringed."""
-    import plotly.graph_objects as go
-
     feasible = [record for record in trials if record.values and not record.is_repeat]
     designs = [record.evaluation for record in feasible]
-    figure = go.Figure()
-    figure.add_scatter(
-        x=[design.tdp_w for design in designs], y=[design.throughput_samples_per_s for design in designs],
-        mode="markers", name="trial", text=_hovers(feasible), hoverinfo="text",
-        marker={"color": [design.area_mm2 for design in designs], "colorscale": SCALE, "size": 8, "line": dict(RIM),
-                "colorbar": {"title": "area, mm<sup>2</sup>", "thickness": 14}},
+    rates = [design.throughput_samples_per_s for design in designs]
+    on_front = [record.evaluation for record in front]
+    layers = (
+        Marks(
+            [design.tdp_w for design in designs], rates, "trial", hovers=_hovers(feasible),
+            scale=Scale([design.area_mm2 for design in designs], AREA_LABEL),
+        ),
+        Marks(
+            [design.tdp_w for design in on_front], [design.throughput_samples_per_s for design in on_front],
+            "Pareto front", BEST_COLOUR, "circle-open", 14,
+        ),
     )  # fmt: skip
-    figure.add_scatter(
-        x=[record.evaluation.tdp_w for record in front],
-        y=[record.evaluation.throughput_samples_per_s for record in front],
-        mode="markers", name="Pareto front", hoverinfo="skip",
-        marker={"symbol": "circle-open", "size": 15, "color": BEST_COLOUR, "line": {"width": 2}},
-    )  # fmt: skip
-    figure.update_xaxes(title="TDP, W", rangemode="tozero")
-    figure.update_yaxes(
-        title=VALUE_LABELS["throughput"], **_axis([design.throughput_samples_per_s for design in designs])
-    )
-    return apply_style(figure, "Pareto front: throughput up, TDP and area down")
+    title = "Pareto front: throughput up, TDP and area down"
+    return Picture(title, layers, PlotAxis("TDP, W", is_from_zero=True), _value_axis(VALUE_LABELS["throughput"], rates))
 
 
-def parallel_coordinates_figure(trials: Sequence[Trial[Evaluation]]) -> Figure:
-    """One line per feasible trial through its parameters (powers of two evenly spaced), coloured by throughput."""
-    import plotly.graph_objects as go
+def parallel_coordinates_picture(trials: Sequence[Trial[Evaluation]]) -> Picture:
+    """A line for each feasible trial through its parameters (powers of two evenly spaced), coloured by speed.
 
-    feasible = sorted((record for record in trials if record.values), key=lambda record: record.values[0])
+    The best trial is drawn last, thick; of many the fastest `MOST_LINES`. The ends of an axis are written there.
+    """
+    feasible = sorted((record for record in trials if record.values), key=lambda record: record.values[0])[-MOST_LINES:]
+    stated = [(label, [value(trial.point) for trial in feasible], True) for label, value in AXES]
+    stated.append(("area, mm2", [record.evaluation.area_mm2 for record in feasible], False))
     rates = [record.evaluation.throughput_samples_per_s for record in feasible]
-    stated = [(label, [value(trial.point) for trial in feasible]) for label, value in AXES]
-    dimensions = [
-        *(_log_dimension(label, values) for label, values in stated if all(values)),
-        {"label": "area, mm2", "values": [record.evaluation.area_mm2 for record in feasible], "tickformat": ".0f"},
-        {"label": "samples/s", "values": rates, "tickformat": ".3~s"},
-    ]
-    line = {"color": rates, "colorscale": SCALE, "showscale": False}
-    figure = go.Figure(
-        go.Parcoords(line=line, dimensions=dimensions, labelangle=0, unselected={"line": {"opacity": 0.1}})
+    stated.append(("samples/s", rates, False))
+    axes = [(label, *_spread(values, by_rank=is_choice)) for label, values, is_choice in stated if all(values)]
+    places = list(range(len(axes)))
+    shades = _spread(rates, by_rank=False)[0]
+    layers: list[Layer] = []
+    for number, record in enumerate(feasible):
+        is_best = number == len(feasible) - 1
+        colour = BEST_COLOUR if is_best else SHADES[min(len(SHADES) - 1, int(shades[number] * len(SHADES)))]
+        name = f"trial {record.number}\n{describe_design(record.evaluation)}"
+        heights = [heights[number] for _, heights, _ in axes]
+        layers.append(Curve(places, heights, "", colour, 3.0 if is_best else 1.0, hovers=[name]))
+    for place, (_, _, ends) in enumerate(axes):
+        layers += [Curve([place, place], [0.0, 1.0], "", MUTED_COLOUR, 0.8)]
+        layers += [
+            Words(place, end, text, lift_px=18 * (end - 0.5)) for end, text in zip((0.0, 1.0), ends, strict=True)
+        ]
+    ticks = tuple((float(place), label) for place, (label, _, _) in enumerate(axes))
+    return Picture(
+        "Parameters of every feasible trial: pale is slow, dark is fast, thick is the best",
+        tuple(layers),
+        PlotAxis(ticks=ticks, span=(-0.4, len(axes) - 0.6)),
+        PlotAxis(is_bare=True, span=(-0.08, 1.08)),
     )
-    apply_style(figure, "Parameters of every feasible trial")
-    figure.update_layout(margin={"l": 60, "r": 60, "t": 110, "b": 40})
-    return figure
 
 
-def _log_dimension(label: str, values: Sequence[float]) -> dict[str, Any]:
-    levels = sorted(set(values))
-    return {
-        "label": label,
-        "values": [math.log2(value) for value in values],
-        "tickvals": [math.log2(level) for level in levels],
-        "ticktext": [f"{level:g}" for level in levels],
-    }
+def _spread(values: Sequence[float], *, by_rank: bool) -> tuple[list[float], tuple[str, str]]:
+    """Values between nought and one, powers of two evenly spaced, and the words of both ends."""
+    heights = [math.log2(value) for value in values] if by_rank else list(values)
+    low, high = min(heights), max(heights)
+    ends = (format_number(min(values)), format_number(max(values)))
+    return [(height - low) / (high - low) if high > low else 0.5 for height in heights], ends
 
 
-_OF_DESIGNS = 3
+OF_DESIGNS = 3
 """The first causes, which only designed chips have."""
 
 
-def breakdown_figure(evaluations: Mapping[str, Evaluation], *, needs_schedules: bool = True) -> Figure:
+def breakdown_picture(evaluations: Mapping[str, Evaluation], *, needs_schedules: bool = True) -> Picture:
     """Where an iteration's time goes, a bar per design; machines that exist have no schedules."""
-    import plotly.graph_objects as go
-
     drawn = [(name, each) for name, each in evaluations.items() if each.schedules or not needs_schedules]
     shown = {name: design for name, design in drawn if design.is_feasible}
-    figure = go.Figure()
+    parts = []
     for number, cause in enumerate(CAUSES):
-        label, seconds = cause.label, [getattr(design.breakdown, cause.name) for design in shown.values()]
+        label, seconds = cause.label, tuple(float(getattr(each.breakdown, cause.name)) for each in shown.values())
         # Nothing has both the first three and matmuls, attention and vector work; other repeats are hatched.
-        marker: dict[str, Any] = {"color": COLOURS[number % len(COLOURS)]}
-        if number >= len(COLOURS) + _OF_DESIGNS:
-            marker["pattern"] = {"shape": "/"}
-        if any(seconds):
-            figure.add_bar(
-                y=list(shown), x=seconds, name=label, orientation="h", marker=marker,
-                hovertext=[f"{label}: {format_time(value)}" for value in seconds], hoverinfo="text",
-            )  # fmt: skip
-    return style_bars(figure, "Where an iteration's time goes", count=len(shown), axis="seconds an iteration")
+        is_hatched = number >= len(COLOURS) + OF_DESIGNS
+        hovers = tuple(f"{label}: {format_time(value)}" for value in seconds)
+        parts.append(BarPart(label, seconds, hovers, COLOURS[number % len(COLOURS)], is_hatched))
+    return stacked_bars("Where an iteration's time goes", "seconds an iteration", list(shown), parts)
 
 
-def search_figures(
+def search_pictures(
     trials: Sequence[Trial[Evaluation]],
     *,
     goal: str,
     references: Mapping[str, Evaluation],
     front: Sequence[Trial[Evaluation]] = (),
     best: Evaluation | None = None,
-) -> dict[str, Figure]:
-    """The figures of a search by file name; those that would be empty are left out."""
+) -> dict[str, Picture]:
+    """The pictures of a search by file name; those that would be empty are left out."""
     if not trials:
         return {}
     # Hand placements are in a table: one on a small machine would take the scale of every figure for itself.
     machines = {name: other for name, other in references.items() if not is_expert(name)}
-    figures: dict[str, Figure] = {}
+    pictures: dict[str, Picture] = {}
     is_any = any(record.values for record in trials)
     if is_any and goal == PARETO_GOAL:
-        figures["pareto"] = pareto_figure(trials, front=front)
+        pictures["pareto"] = pareto_picture(trials, front=front)
     if is_any:
-        figures["area_throughput"] = area_throughput_figure(trials, references=machines)
-        closer = closer_figure(figures["area_throughput"], trials)
-        figures |= {} if closer is None else {"front": closer}
+        pictures["area_throughput"] = area_throughput_picture(trials, references=machines)
+        closer = closer_picture(pictures["area_throughput"], trials)
+        pictures |= {} if closer is None else {"front": closer}
     if best is not None and best.schedules:
-        figures["breakdown"] = breakdown_figure({"best design": best, **machines}, needs_schedules=False)
-    figures["history"] = history_figure(trials, goal=goal)
+        pictures["breakdown"] = breakdown_picture({"best design": best, **machines}, needs_schedules=False)
+    pictures["history"] = history_picture(trials, goal=goal)
     if is_any:
-        figures["parallel_coordinates"] = parallel_coordinates_figure(trials)
-    return figures
+        pictures["parallel_coordinates"] = parallel_coordinates_picture(trials)
+    return pictures
 
 
 def describe_design(design: Evaluation) -> str:
-    """Lines for a hover box."""
+    """Lines for what a pointer shows."""
     return (
-        f"{describe_cores(design.accelerator)}<br>{describe_memories(design.accelerator)}<br>"
-        f"micro-batch {design.micro_batch}<br>{format_number(design.throughput_samples_per_s)} samples/s, "
+        f"{describe_cores(design.accelerator)}\n{describe_memories(design.accelerator)}\n"
+        f"micro-batch {design.micro_batch}\n{format_number(design.throughput_samples_per_s)} samples/s, "
         f"{format_number(design.area_mm2)} mm2, {format_number(design.tdp_w)} W"
     )
 
 
-def _hovers(records: Sequence[Trial[Evaluation]]) -> list[str] | None:
-    if len(records) > MAX_HOVERED:
-        return None
-    return [f"trial {record.number}<br>{describe_design(record.evaluation)}" for record in records]
+def _hovers(records: Sequence[Trial[Evaluation]]) -> list[str]:
+    return [f"trial {record.number}\n{describe_design(record.evaluation)}" for record in records]
 
 
-def _is_logarithmic(values: Sequence[float]) -> bool:
-    return bool(values) and min(values) > 0 and max(values) / sorted(values)[len(values) // 4] > LOG_SPAN
-
-
-def _axis(values: Sequence[float]) -> dict[str, Any]:
-    """A logarithmic axis where values span much (labelled at the decades), else one from zero."""
-    if not _is_logarithmic(values):
-        return {"rangemode": "tozero", "tickformat": "~s"}
-    return {"type": "log", "dtick": 1, "tickformat": "~s"}
+def _value_axis(label: str, values: Sequence[float]) -> PlotAxis:
+    """A logarithmic axis where values span much, else one from zero."""
+    is_log = bool(values) and min(values) > 0 and max(values) / sorted(values)[len(values) // 4] > LOG_SPAN
+    return PlotAxis(label, is_log=is_log, is_from_zero=not is_log)

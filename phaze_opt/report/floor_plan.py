@@ -7,25 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
 
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport
-from phaze_opt.report.die import COMPONENTS, Dies, component_marker
-from phaze_opt.report.style import LABEL_GROUND, LEGEND_ROW_PX, REFERENCE_COLOUR, apply_style
+from phaze_opt.report.die import COMPONENTS, Dies, component_look
+from phaze_opt.report.picture import Boxes, Layer, Picture, PlotAxis, Words
 from phaze_opt.report.text import format_number, format_share
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 GAP_MM = 3.0
 """Between two dies."""
-LETTER_SHARE = 0.0075
-"""Of the figure's width, for each letter of a label: what is wider than its component is left to the legend."""
-ONE_LINE_SHARE = 0.014
-TWO_LINES_SHARE = 0.036
-"""Of the figure's width: least heights of components whose labels have one line or two."""
-NARROW_PX = 300
-"""Width of the drawing on a phone."""
 ON_LONG_SIDES = ("hbm", "dram")
 ON_SHORT_SIDES = ("links", "die_to_die")
 MOST_DIES = 2
@@ -39,12 +28,6 @@ class Rectangle:
     y: float
     width: float
     height: float
-
-    @property
-    def outline(self) -> tuple[list[float], list[float]]:
-        """Corners there and back."""
-        right, top = self.x + self.width, self.y + self.height
-        return [self.x, right, right, self.x, self.x], [self.y, self.y, top, top, self.y]
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,80 +87,41 @@ def _cut(parts: Sequence[ComponentFigure], place: Rectangle) -> Iterator[Placed]
     yield from _cut(parts[count:], second)
 
 
-def floor_plan_figure(dies: Dies) -> Figure:
+def floor_plan_picture(dies: Dies) -> Picture:
     """The first die beside the next, to one scale."""
-    import plotly.graph_objects as go
-
-    figure, left, named, titles = go.Figure(), 0.0, set[str](), list[dict[str, Any]]()
+    left, layers = 0.0, list[Layer]()
     shown = list(dies.items())[:MOST_DIES]
-    whole_mm = sum(max(die.length_mm, die.width_mm) for _, die in shown) + GAP_MM * (len(shown) - 1)
     tallest = max(max(each.place.y + each.place.height for each in floor_plan(die)) for _, die in shown)
     for name, die in shown:
         placed = floor_plan(die)
         whole = sum(each.place.width * each.place.height for each in placed)
-        for each in placed:
-            figure.add_trace(_trace(each, left, whole, is_named=each.part.name not in named))
-            named.add(each.part.name)
-        # Halves of a component share a label: it has the area of both.
-        for each in {each.part.name: each for each in placed}.values():
-            text = _text_within(each, whole_mm)
-            if text:
-                figure.add_annotation(**_label(each, left, text))
+        for component in dict.fromkeys(each.part.name for each in placed):
+            layers.append(_component([each for each in placed if each.part.name == component], left, whole))
         length = max(die.length_mm, die.width_mm)
         each_of = f", one of {die.num_chiplets} chiplets" if die.num_chiplets > 1 else ""
-        title = f"{name}{each_of}: {format_number(whole)} mm<sup>2</sup>"
-        titles.append({"x": left + length / 2, "y": tallest + 1.2, "text": title, "showarrow": False})
-        figure.add_annotation(**titles[-1])
+        title = f"{name}{each_of}:\n{format_number(whole)} mm\N{SUPERSCRIPT TWO}"
+        layers.append(Words(left + length / 2, tallest, title, lift_px=16))
         left += length + GAP_MM
-    figure.update_xaxes(title="mm", range=[-0.5, left - GAP_MM + 0.5], constrain="domain", showgrid=False)
-    figure.update_yaxes(title="mm", range=[-0.5, tallest + 2.4], scaleanchor="x", showgrid=False)
-    apply_style(figure, "The die by component, areas to scale")
-    below = {"y": 0, "yref": "container", "yanchor": "bottom", "x": 0.01, "xanchor": "left"}
-    figure.update_layout(legend=below, height=520, margin={"t": 60, "b": 130})
-    height_px = round(NARROW_PX * (tallest + 3.0) / whole_mm) + 60
-    below_px = LEGEND_ROW_PX * len(named)
-    # No letters fit into parts of a die on a phone; the legend has their names, and a touch their areas. Names of dies
-    # side by side need two lines.
-    short = [
-        each | {"text": each["text"].replace(": ", "<br>"), "y": tallest + 0.4, "yanchor": "bottom"} for each in titles
-    ]
-    margins = {"margin.t": 28, "margin.b": 48 + below_px}
-    figure.update_layout(meta={"narrow": {"annotations": short, "height": height_px + below_px + 20, **margins}})
-    return figure
+    return Picture(
+        "The die by component, areas to scale",
+        tuple(layers),
+        PlotAxis("mm", span=(-0.5, left - GAP_MM + 0.5)),
+        PlotAxis("mm", span=(-0.5, tallest * 1.25 + 0.5)),
+        height_px=420,
+        is_to_scale=True,
+    )
 
 
-def _trace(each: Placed, left: float, whole: float, *, is_named: bool) -> Any:
-    import plotly.graph_objects as go
-
-    xs, ys = each.place.outline
-    words = COMPONENTS[each.part.name]
-    marker = component_marker(each.part.name)
-    text = f"{words}: {format_number(each.part.value)} mm2, {format_share(each.part.value / whole)}"
-    return go.Scatter(
-        x=[left + x for x in xs], y=ys, mode="lines", fill="toself", fillcolor=marker["color"], name=words,
-        fillpattern={"shape": marker["pattern"]["shape"]}, line={"color": "white", "width": 1}, legendgroup=words,
-        showlegend=is_named, text=text, hoverinfo="text", hoveron="fills",
+def _component(halves: Sequence[Placed], left: float, whole: float) -> Boxes:
+    """A component, whole or in halves, which share one label: it has the area of both."""
+    words = COMPONENTS[halves[0].part.name]
+    places = [each.place for each in halves]
+    area = format_number(halves[0].part.value)
+    hover = f"{words}: {area} mm2, {format_share(halves[0].part.value / whole)}"
+    colour, is_hatched = component_look(halves[0].part.name)
+    is_flat = places[-1].width > 4 * places[-1].height
+    return Boxes(
+        [left + place.x for place in places], [place.y for place in places], [place.width for place in places],
+        [place.height for place in places], words, colour, is_hatched, [hover] * len(places),
+        [*[""] * (len(places) - 1), f"{words} {area}" if is_flat else f"{words}\n{area}"],
     )  # fmt: skip
-
-
-def _text_within(each: Placed, whole_mm: float) -> str:
-    """Name and area as they fit into a component's place, in a drawing of so many mm; empty if they do not."""
-    name, area = COMPONENTS[each.part.name], format_number(each.part.value)
-    widest, tallest = each.place.width / whole_mm, each.place.height / whole_mm
-    if tallest >= TWO_LINES_SHARE and len(name) * LETTER_SHARE < widest:
-        return f"{name}<br>{area}"
-    if tallest >= ONE_LINE_SHARE and (len(name) + 1 + len(area)) * LETTER_SHARE < widest:
-        return f"{name} {area}"
-    return ""
-
-
-def _label(each: Placed, left: float, text: str) -> dict[str, Any]:
-    place = each.place
-    return {
-        "x": left + place.x + place.width / 2,
-        "y": place.y + place.height / 2,
-        "text": text,
-        "showarrow": False,
-        "font": {"size": 11, "color": REFERENCE_COLOUR},
-        "bgcolor": LABEL_GROUND,
-    }

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.standing import members_of
@@ -20,22 +20,20 @@ from phaze_opt.report.answer import joined, range_to_json
 from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
 from phaze_opt.report.chip import arch_of, arch_option, chip_fields, chip_note, describe_chip
 from phaze_opt.report.die import SAME_SOFTWARE, rate_words
-from phaze_opt.report.style import (
+from phaze_opt.report.picture import (
     BEST_COLOUR,
     MUTED_COLOUR,
     REFERENCE_COLOUR,
-    RIM,
-    SCALE,
-    Frame,
-    Mark,
-    add_marks,
-    apply_style,
+    Curve,
+    Layer,
+    Marks,
+    Picture,
+    PlotAxis,
+    Scale,
+    span_around,
 )
 from phaze_opt.report.table import Fields, TableContent, lines, number, table_of, words
 from phaze_opt.report.text import counted, format_number, numbers_apart
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 
 def front_sentence(result: CertifyResult) -> str:
@@ -96,7 +94,11 @@ def front_to_json(result: CertifyResult) -> list[dict[str, Any]]:
     ]
 
 
-AXIS_LABELS = {FrontAxis.AREA: "area, mm<sup>2</sup>", FrontAxis.TDP: "TDP, W", FrontAxis.COST: "cost, USD a device"}
+AXIS_LABELS = {
+    FrontAxis.AREA: "area, mm\N{SUPERSCRIPT TWO}",
+    FrontAxis.TDP: "TDP, W",
+    FrontAxis.COST: "cost, USD a device",
+}
 """Axes of figures."""
 
 
@@ -202,7 +204,7 @@ class Heights:
         name: of the first figure; the others have their axis behind it.
         title, label: of the figures, and of their axis.
         highest: what the highest design is called.
-        ticks: how the axis is written.
+        is_share: of one, written in per cent.
         words: a height in words.
         taken: behind the label of what is taken.
         tops: how far up each design, by number, and each machine, by name, reaches from there; none where they do not.
@@ -212,7 +214,7 @@ class Heights:
     title: str
     label: str
     highest: str
-    ticks: str
+    is_share: bool
     words: Callable[[float], str]
     taken: str = ""
     tops: Mapping[int | str, float] = field(default_factory=dict)
@@ -224,101 +226,84 @@ class Heights:
 
 
 SPEED = Heights(
-    "front", "The proved front: throughput", "throughput, samples/s", FASTEST, "~s",
+    "front", "The proved front: throughput", "throughput, samples/s", FASTEST, False,
     lambda rate: f"{format_number(rate)} samples/s",
 )  # fmt: skip
 
 
-def front_figures(
+def front_pictures(
     front: Sequence[FrontMember], axes: Sequence[FrontAxis], machines: Sequence[FrontMachine], heights: Heights = SPEED
-) -> dict[str, Figure]:
+) -> dict[str, Picture]:
     """The front in throughput over each other goal, coloured by the goal after it; machines as diamonds."""
     taken = [axis for axis in (FrontAxis.AREA, FrontAxis.TDP, FrontAxis.COST) if axis in axes]
     return {
-        heights.name if not place else f"{heights.name}_{axis.value}": _front_figure(
+        heights.name if not place else f"{heights.name}_{axis.value}": _front_picture(
             front, axes, (axis, taken[(place + 1) % len(taken)]), machines, heights
         )
         for place, axis in enumerate(taken)
     }
 
 
-def _front_figure(
+def _front_picture(
     front: Sequence[FrontMember],
     axes: Sequence[FrontAxis],
     shown: tuple[FrontAxis, FrontAxis],
     machines: Sequence[FrontMachine],
     heights: Heights,
-) -> Figure:
+) -> Picture:
     """One of them, over the first of two goals and coloured by the second."""
-    import plotly.graph_objects as go
-
     axis, colour = shown
     label = AXIS_LABELS[axis]
-    figure = go.Figure()
-    places = [(each.amounts[axis], each.throughput_samples_per_s) for each in front]
-    tops = _add_reaches(figure, front, axis, machines, heights)
-    figure.add_scatter(
-        x=[x for x, _ in places], y=[y for _, y in places],
-        mode="markers", name="on the front", text=[_described(each, heights) for each in front], hoverinfo="text",
-        showlegend=False,
-        marker={"color": [each.amounts[colour] for each in front], "colorscale": SCALE, "size": 9, "line": dict(RIM),
-                "colorbar": {"title": {"text": AXIS_LABELS[colour], "side": "right"}, "thickness": 14}},
-    )  # fmt: skip
-    marks = [*_named_marks(front, axes, axis, heights), *_machine_marks(machines, axis, heights)]
-    figure.update_xaxes(title=label + heights.taken)
-    figure.update_yaxes(title=heights.label, tickformat=heights.ticks)
-    apply_style(figure, f"{heights.title} over {label.partition(',')[0]}")
-    frame = Frame.around([*places, *tops, *((mark.x, mark.y) for mark in marks)])
-    add_marks(figure, marks, crowd=[*places, *tops], frame=frame)
-    return figure
-
-
-def _add_reaches(
-    figure: Figure, front: Sequence[FrontMember], axis: FrontAxis, machines: Sequence[FrontMachine], heights: Heights
-) -> list[tuple[float, float]]:
-    """Lines from each design and machine up to where it reaches; their ends."""
-    of_designs = [(each.number, each.amounts[axis], each.throughput_samples_per_s) for each in front]
     known = [each for each in machines if axis in each.amounts]
-    of_machines = [(each.name, each.amounts[axis], each.throughput_samples_per_s) for each in known]
-    ends: list[tuple[float, float]] = []
-    for ink, rows in ((MUTED_COLOUR, of_designs), (REFERENCE_COLOUR, of_machines)):
-        lines = [((x, x, None), (low, heights.tops[key], None)) for key, x, low in rows if key in heights.tops]
-        if lines:
-            figure.add_scatter(
-                x=[x for across, _ in lines for x in across], y=[y for _, up in lines for y in up],
-                mode="lines", line={"color": ink, "width": 1}, hoverinfo="skip", showlegend=False,
-            )  # fmt: skip
-        ends += [(across[0], up[1]) for across, up in lines]
-    return ends
+    places = [(each.amounts[axis], each.throughput_samples_per_s) for each in front]
+    of_machines = [(each.amounts[axis], each.throughput_samples_per_s) for each in known]
+    keys: list[int | str] = [*(each.number for each in front), *(each.name for each in known)]
+    reaches = [
+        Curve([x, x], [low, heights.tops[key]], "", REFERENCE_COLOUR if isinstance(key, str) else MUTED_COLOUR, 1.0)
+        for key, (x, low) in zip(keys, [*places, *of_machines], strict=True)
+        if key in heights.tops
+    ]
+    layers: tuple[Layer, ...] = (
+        *reaches,
+        Marks(
+            [x for x, _ in places], [y for _, y in places], px=9, hovers=[_described(each, heights) for each in front],
+            scale=Scale([each.amounts[colour] for each in front], AXIS_LABELS[colour]),
+        ),
+        _own_marks(front, axes, axis, heights),
+        Marks(
+            [x for x, _ in of_machines], [y for _, y in of_machines], "", REFERENCE_COLOUR, "diamond", 11,
+            labels=[each.name for each in known],
+            hovers=[
+                f"{each.name}: {heights.told(each.name, each.throughput_samples_per_s)}, "
+                f"{format_number(each.amounts[axis])} {UNITS[axis]}"
+                for each in known
+            ],
+        ),
+    )  # fmt: skip
+    up = [y for _, y in (*places, *of_machines)] + [line.y[1] for line in reaches]
+    return Picture(
+        f"{heights.title} over {label.partition(',')[0]}",
+        layers,
+        PlotAxis(label + heights.taken, span=span_around([x for x, _ in (*places, *of_machines)])),
+        PlotAxis(heights.label, span=(0.0, 1.12 * max(up)), is_share=heights.is_share),
+    )
 
 
-def _named_marks(
-    front: Sequence[FrontMember], axes: Sequence[FrontAxis], axis: FrontAxis, heights: Heights
-) -> Iterator[Mark]:
+def _own_marks(front: Sequence[FrontMember], axes: Sequence[FrontAxis], axis: FrontAxis, heights: Heights) -> Marks:
     """The highest design, the one that takes least, and the knee, as rings; of one with two names, both."""
-    choices = choices_of(front, axes)
     own = (FASTEST, LEAST[axis].value, KNEE)
     called: dict[int, list[str]] = {}
-    for each in choices:
+    for each in choices_of(front, axes):
         if each.within is None and each.name in own:
             name = heights.highest if each.name == FASTEST else each.name
             called.setdefault(each.member.number, []).append(name)
-    members = {each.number: each for each in front}
-    for place, names in called.items():
-        member = members[place]
-        yield Mark(
-            ", ".join(names), member.amounts[axis], member.throughput_samples_per_s, "circle-open", 17, BEST_COLOUR,
-            _described(member, heights),
-        )  # fmt: skip
-
-
-def _machine_marks(machines: Sequence[FrontMachine], axis: FrontAxis, heights: Heights) -> Iterator[Mark]:
-    """Machines of which what the axis shows is known, as diamonds."""
-    for each in machines:
-        if axis in each.amounts:
-            amount, rate = each.amounts[axis], each.throughput_samples_per_s
-            said = f"{each.name}: {heights.told(each.name, rate)}, {format_number(amount)} {UNITS[axis]}"
-            yield Mark(each.name, amount, rate, "diamond", 12, REFERENCE_COLOUR, said)
+    by_number = {each.number: each for each in front}
+    members = [by_number[number] for number in called]
+    return Marks(
+        [each.amounts[axis] for each in members], [each.throughput_samples_per_s for each in members], "", BEST_COLOUR,
+        "circle-open", 16, labels=[", ".join(names) for names in called.values()],
+        hovers=[_described(each, heights) for each in members],
+    )  # fmt: skip
 
 
 MAX_ROWS = 12

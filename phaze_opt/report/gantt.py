@@ -1,4 +1,4 @@
-"""Schedules drawn: text for a terminal, plotly for a page. One row per lane of cores, spread operators full height."""
+"""Schedules drawn, as text and as a picture: a row a lane of cores, spread operators full height."""
 
 from __future__ import annotations
 
@@ -7,19 +7,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.report.style import COLOURS, MUTED_COLOUR, apply_style
+from phaze_opt.report.picture import COLOURS, Boxes, Layer, Picture, PlotAxis, Rule
 from phaze_opt.schedule.problem import ScheduleProblem, ScheduleResult
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
     from rich.text import Text
 
 _TYPES = {CoreType.TC: ("TC",), CoreType.VC: ("VC",), CoreType.TC_AND_VC: ("TC", "VC")}
 _NAMES = {CoreType.TC: "tensor cores", CoreType.VC: "vector cores", CoreType.TC_AND_VC: "both"}
 _COLOUR_OF = {CoreType.TC: COLOURS[0], CoreType.VC: COLOURS[1], CoreType.TC_AND_VC: COLOURS[2]}
 _RICH_COLOUR = {CoreType.TC: "blue", CoreType.VC: "yellow", CoreType.TC_AND_VC: "green"}
-_HATCH = {"fgcolor": "white", "size": 6, "solidity": 0.15, "fillmode": "overlay"}
-"""White lines over the colour of a bar; without ``overlay`` the lines would replace the colour."""
 _EPSILON = 1e-9
 _NAME = 6
 """Letters before a lane."""
@@ -112,84 +109,47 @@ def _text_lane(bars: Sequence[GanttBar], lane: int, *, makespan: float, width: i
     return text
 
 
-def gantt_figure(
+def gantt_picture(
     problem: ScheduleProblem, result: ScheduleResult, *, labels: Sequence[str], title: str, unit: str = "s"
-) -> Figure:
-    """Plotly Gantt: tensor-core lanes above vector-core lanes; a spread operator spans all lanes of its kind.
+) -> Picture:
+    """Tensor-core lanes above vector-core lanes; a spread operator spans all lanes of its kind, hatched.
 
     Args:
         problem: the problem.
         result: its schedule.
         labels: name of each operator.
-        title: title of the figure.
+        title: of the picture.
         unit: unit of time shown on the axis.
     """
-    import plotly.graph_objects as go
-
     bars = gantt_bars(problem, result, labels=labels)
     lanes = {kind: max((bar.lane + 1 for bar in bars if bar.kind == kind), default=0) for kind in ("TC", "VC")}
     base = {"VC": 0.0, "TC": lanes["VC"] + 0.6}
-    figure = go.Figure()
-    for bar in bars:
-        figure.add_trace(_bar_trace(bar, problem, base=base[bar.kind], lanes=lanes[bar.kind]))
-    for trace in _legend_traces(bars):
-        figure.add_trace(trace)
-    apply_style(figure, title)
-    ticks = [(base[kind] + lanes[kind] / 2, f"{kind} lanes") for kind in ("VC", "TC") if lanes[kind]]
-    figure.update_yaxes(tickvals=[at for at, _ in ticks], ticktext=[name for _, name in ticks], showgrid=False)
-    figure.update_xaxes(title=f"time ({unit})", range=[0, result.makespan_s * 1.02 or 1.0])
-    figure.add_vline(x=result.lower_bound_s, line_dash="dot", line_color=MUTED_COLOUR)
-    figure.add_annotation(
-        text="lower bound",
-        x=result.lower_bound_s,
-        y=lanes["VC"] + 0.3 if lanes["TC"] else lanes["VC"] + 0.1,
-        showarrow=False,
-        xanchor="right",
-        yanchor="middle" if lanes["VC"] and lanes["TC"] else "bottom",
-        font={"size": 11, "color": MUTED_COLOUR},
+    layers: list[Layer] = []
+    for is_spread in (False, True):
+        for core_type, name in _NAMES.items():
+            own = [bar for bar in bars if bar.core_type is core_type and bar.is_spread is is_spread]
+            if own:
+                heights = [0.9 * (lanes[bar.kind] if is_spread else 1) for bar in own]
+                lows = [base[bar.kind] + (0.05 * lanes[bar.kind] if is_spread else bar.lane + 0.05) for bar in own]
+                layers.append(
+                    Boxes(
+                        [bar.begin for bar in own], lows, [bar.end - bar.begin for bar in own], heights,
+                        f"{name}, spread over all" if is_spread else name, _COLOUR_OF[core_type], is_spread,
+                        [_hover(bar, problem) for bar in own], [bar.label for bar in own],
+                    )
+                )  # fmt: skip
+    layers.append(Rule(x=result.lower_bound_s, words="lower bound"))
+    ticks = tuple((base[kind] + lanes[kind] / 2, f"{kind} lanes") for kind in ("VC", "TC") if lanes[kind])
+    return Picture(
+        title,
+        tuple(layers),
+        PlotAxis(f"time ({unit})", span=(0.0, result.makespan_s * 1.02 or 1.0)),
+        PlotAxis(ticks=ticks, span=(0.0, base["TC"] + lanes["TC"] or 1.0)),
+        height_px=max(280, min(900, 100 + 26 * sum(lanes.values()))),
     )
-    figure.update_layout(
-        barmode="overlay",
-        height=max(320, min(900, 160 + 26 * sum(lanes.values()))),
-        uniformtext={"minsize": 10, "mode": "hide"},
-    )
-    return figure
 
 
-def _bar_trace(bar: GanttBar, problem: ScheduleProblem, *, base: float, lanes: int) -> object:
-    import plotly.graph_objects as go
-
-    height = lanes if bar.is_spread else 1
+def _hover(bar: GanttBar, problem: ScheduleProblem) -> str:
     cores = problem.cores.tc if bar.kind == "TC" else problem.cores.vc
     where = f"all {cores} {bar.kind}" if bar.is_spread else f"one {bar.kind}"
-    return go.Bar(
-        x=[bar.end - bar.begin],
-        y=[base + (height / 2 if bar.is_spread else bar.lane + 0.5)],
-        base=[bar.begin],
-        width=[height * 0.9],
-        orientation="h",
-        marker={
-            "color": _COLOUR_OF[bar.core_type],
-            "line": {"color": "white", "width": 1},
-            "pattern": {**_HATCH, "shape": "/" if bar.is_spread else ""},
-        },
-        showlegend=False,
-        text=[bar.label],
-        textposition="inside",
-        insidetextanchor="middle",
-        textangle=0,
-        hovertemplate=f"{bar.label}<br>{where}<br>%{{base:.6g}} to {bar.end:.6g}<extra></extra>",
-    )
-
-
-def _legend_traces(bars: Sequence[GanttBar]) -> list[object]:
-    """Legend entries of their own, so that no hatched bar stands for a core type."""
-    import plotly.graph_objects as go
-
-    present = [core_type for core_type in _NAMES if any(bar.core_type is core_type for bar in bars)]
-    markers: list[tuple[dict[str, object], str]] = [
-        ({"color": _COLOUR_OF[core_type]}, _NAMES[core_type]) for core_type in present
-    ]
-    if any(bar.is_spread for bar in bars):
-        markers.append(({"color": MUTED_COLOUR, "pattern": {**_HATCH, "shape": "/"}}, "spread over all cores"))
-    return [go.Bar(x=[None], y=[None], orientation="h", marker=marker, name=name) for marker, name in markers]
+    return f"{bar.label}\n{where}\n{bar.begin:.6g} to {bar.end:.6g}"

@@ -1,76 +1,56 @@
-"""Self-contained HTML: a document as one page; nothing is fetched when it is opened, and its own policy forbids it.
+"""A document as a self-contained page, as Markdown, and its pictures as files.
 
-The plotting library is embedded compressed (a third of its size); browsers of 2023 and later unpack it.
+Nothing is fetched when a page is opened, and its own policy forbids it.
 """
 
 from __future__ import annotations
 
-import base64
-import gzip
-import json
-from collections.abc import Iterable, Mapping
-from functools import cache
+import re
+from collections.abc import Iterable
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from phaze_opt.record.printable import printable, printable_values
+from phaze_opt.record.printable import printable
 from phaze_opt.record.whole_file import replace_file
-from phaze_opt.report.document import Block, ReportDocument, Section, TableBlock, all_blocks, figures_of, shown_figures
-from phaze_opt.report.image_files import render_drawing, render_images
-from phaze_opt.report.style import DARK_INKS, figure_block
+from phaze_opt.report.document import (
+    Beside,
+    Block,
+    Choice,
+    FigureBlock,
+    Folded,
+    Listing,
+    Paragraph,
+    ReportDocument,
+    TableBlock,
+    all_blocks,
+    shown_figures,
+)
+from phaze_opt.report.drawing import image_files, svg_element
+from phaze_opt.report.picture import DARK_INKS
 from phaze_opt.report.table import TableContent
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 TEMPLATE = "page.html.j2"
 CONTENT_POLICY = (
-    "default-src 'none'; script-src 'unsafe-inline' 'unsafe-eval'; style-src 'unsafe-inline'; img-src data: blob:; "
+    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
     "base-uri 'none'; form-action 'none'"
 )
-"""What a page may load: nothing from anywhere. Its scripts stand inline, Plotly's parallel coordinates compile code of
-their own (regl), and figures are saved as images."""
+"""What a page may load: nothing from anywhere. Its script stands inline, and crowds of marks are images within."""
 
 
 def render_html(document: ReportDocument) -> str:
-    """The page as text; the plotting library is in it only if there are figures."""
+    """The page as text."""
     from jinja2 import Environment
 
     template = files("phaze_opt.report").joinpath(TEMPLATE).read_text(encoding="utf-8")
     environment = Environment(autoescape=True, trim_blocks=True, lstrip_blocks=True)
-    environment.globals.update(kind_of=lambda block: type(block).__name__, pack=pack_text, drawing=render_drawing)
-    environment.globals.update(figure_json=figure_json)
-    has_figures = any(True for _ in figures_of(all_blocks(document)))
+    environment.globals.update(kind_of=lambda block: type(block).__name__, drawing=svg_element)
     page = environment.from_string(template).render(
         document=document,
         policy=CONTENT_POLICY,
         inks=dict(DARK_INKS),
-        has_figures=has_figures,
         description=render_prose(document.description) if document.description.strip() else "",
-        library=packed_library() if has_figures and not document.is_drawn else "",
     )
     return page.lstrip()
-
-
-def figure_json(figure: Figure) -> str:
-    """A figure as plotly's script reads it, with nothing in its texts that steers."""
-    text = str(figure.to_json())
-    values = json.loads(text)
-    plain = printable_values(values)
-    return text if plain == values else json.dumps(plain)
-
-
-def results_section(tables: Iterable[TableContent], figures: Mapping[str, Figure]) -> Section:
-    """Figures by name, then tables beside each other."""
-    blocks: list[Block] = [figure_block(name, figure) for name, figure in figures.items()]
-    blocks += [TableBlock(table) for table in tables]
-    return Section("results", "", tuple(blocks))
-
-
-def render_figure(title: str, name: str, figure: Figure) -> str:
-    """A page of one figure, whose own title is the only heading."""
-    return render_html(ReportDocument(title, (results_section((), {name: figure}),), has_header=False))
 
 
 def write_text(path: Path, text: str) -> Path:
@@ -113,7 +93,7 @@ def render_figures(document: ReportDocument) -> dict[str, bytes]:
     """Files of the figures that a page shows at first, by name; those behind a choice or a fold have none."""
     files: dict[str, bytes] = {}
     for block in shown_figures(all_blocks(document)):
-        files |= render_images(block.name, block.figure, block.title)
+        files |= image_files(block.name, block.picture)
     return files
 
 
@@ -138,15 +118,72 @@ def render_prose(markdown: str) -> str:
     return str(parser.renderer.render(tokens, parser.options, {}))
 
 
-@cache
-def packed_library() -> str:
-    """The plotting library as text that a page can carry: gzip in base64."""
-    from plotly.offline import get_plotlyjs
-
-    return pack_text(get_plotlyjs())
+SPECIAL = "\\`*_{}[]<>#|&~"
 
 
-def pack_text(text: str) -> str:
-    """Text compressed by gzip, in base64; equal texts give equal results."""
-    packed = gzip.compress(text.encode(), compresslevel=6, mtime=0)
-    return base64.b64encode(packed).decode("ascii")
+def render_markdown(document: ReportDocument) -> str:
+    """The document as text."""
+    lines = [f"# {escape(document.title)}", "", *_blocks(document.opening, 2)]
+    lines += [f"- {escape(finding)}" for finding in document.findings] or ["Nothing can be said yet."]
+    lines.append("")
+    for notice in document.notices:
+        lines += [f"> {escape(notice)}", ""]
+    if document.description.strip():
+        # Quoted code keeps the author's text apart from the report's own and inert.
+        lines += ["Description:", "", *(f"    {line}" for line in document.description.strip().splitlines()), ""]
+    for section in document.sections:
+        lines += [f"## {escape(section.title)}", "", *_blocks(section.blocks, 3)]
+    lines += ["## Provenance", "", *(f"- {escape(name)}: {escape(value)}" for name, value in document.footer), ""]
+    return "\n".join(lines)
+
+
+def escape(text: str) -> str:
+    """Text that Markdown shows as it is, on one line."""
+    flat = re.sub(r"[\r\n\t ]+", " ", text)
+    return "".join(f"\\{character}" if character in SPECIAL else character for character in flat)
+
+
+def _blocks(blocks: Iterable[Block], level: int) -> list[str]:
+    lines: list[str] = []
+    for block in blocks:
+        lines += _block(block, level)
+    return lines
+
+
+def _block(block: Block, level: int) -> list[str]:
+    heading = "#" * min(level, 6)
+    match block:
+        case Paragraph():
+            return [f"{'> ' if block.is_warning else ''}{escape(block.text)}", ""]
+        case Listing():
+            return [*(f"- {escape(item)}" for item in block.items), ""]
+        case TableBlock():
+            return _table(block.content, heading)
+        case FigureBlock():
+            return [f"*Figure: {escape(block.picture.title)}.* {escape(block.alternative)}", ""]
+        case Folded() | Beside():
+            head = [f"{heading} {escape(block.summary)}", ""] if isinstance(block, Folded) else []
+            return [*head, *_blocks(block.blocks, level + 1)]
+        case Choice():
+            lines = []
+            for option in block.options:
+                if len(block.options) > 1:
+                    lines += [f"{heading} {escape(block.label)}: {escape(option.label)}", ""]
+                lines += _blocks(option.blocks, level + 1)
+            return lines
+
+
+def _table(table: TableContent, heading: str) -> list[str]:
+    headings = [escape(column.heading) or " " for column in table.columns]
+    rule = ["---:" if column.is_number else "---" for column in table.columns]
+    lines = [f"{heading} {escape(table.title)}", "", _row(headings), _row(rule)]
+    for index, row in enumerate(table.rows):
+        cells = [escape(cell) for cell in row]
+        if index in table.emphasised:
+            cells = [f"**{cell}**" if cell else cell for cell in cells]
+        lines.append(_row(cells))
+    return [*lines, "", *([escape(table.note), ""] if table.note else [])]
+
+
+def _row(cells: Iterable[str]) -> str:
+    return f"| {' | '.join(cells)} |"

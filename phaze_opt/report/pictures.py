@@ -4,36 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from phaze_opt import __version__
 from phaze_opt.hardware.silicon.die_report import DieReport
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.report.answer import ShortAnswer
-from phaze_opt.report.bill import bill_tables, dollars_figure
+from phaze_opt.report.bill import bill_tables, dollars_picture
 from phaze_opt.report.design import evaluation_contents
-from phaze_opt.report.die import area_table, die_figures, limits_table, power_table
-from phaze_opt.report.document import Block, Folded, Listing, ReportDocument, Section, TableBlock
-from phaze_opt.report.figures import breakdown_figure
-from phaze_opt.report.floor_plan import floor_plan_figure
-from phaze_opt.report.style import figure_block
+from phaze_opt.report.die import area_table, die_pictures, limits_table, power_table
+from phaze_opt.report.document import Block, FigureBlock, Folded, Listing, ReportDocument, Section, TableBlock
+from phaze_opt.report.figures import breakdown_picture
+from phaze_opt.report.floor_plan import floor_plan_picture
+from phaze_opt.report.picture import Picture
 from phaze_opt.report.table import TableContent
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 READING_ORDER = ("pareto", "area_throughput", "front", "floor_plan", "breakdown", "die_powers", "dollars")
 """The trade-off, the chip, and where time, watts and dollars go; what else there is follows."""
 
 
-def amount_figures(dies: Mapping[str, DieReport], bills: Mapping[str, Bill]) -> dict[str, Figure]:
+def amount_pictures(dies: Mapping[str, DieReport], bills: Mapping[str, Bill]) -> dict[str, Picture]:
     """The die, its areas and watts, and its dollars, beside those of machines; empty where they are not known."""
-    figures = {"floor_plan": floor_plan_figure(dies), **die_figures(dies)} if dies else {}
-    return {**figures, **({"dollars": dollars_figure(bills)} if bills else {})}
+    figures = {"floor_plan": floor_plan_picture(dies), **die_pictures(dies)} if dies else {}
+    return {**figures, **({"dollars": dollars_picture(bills)} if bills else {})}
 
 
-def in_reading_order(figures: Mapping[str, Figure]) -> dict[str, Figure]:
+def in_reading_order(figures: Mapping[str, Picture]) -> dict[str, Picture]:
     """The same figures, those that are asked for first at the front."""
     names = [name for name in READING_ORDER if name in figures]
     return {name: figures[name] for name in (*names, *(name for name in figures if name not in names))}
@@ -41,7 +37,7 @@ def in_reading_order(figures: Mapping[str, Figure]) -> dict[str, Figure]:
 
 def picture_sections(
     first: Iterable[TableContent],
-    figures: Mapping[str, Figure],
+    figures: Mapping[str, Picture],
     tables: Sequence[TableContent],
     details: Iterable[str] = (),
 ) -> tuple[Section, ...]:
@@ -54,7 +50,7 @@ def picture_sections(
         details: sentences that the answer rests on, folded.
     """
     answer = tuple(TableBlock(table) for table in first)
-    pictures: tuple[Block, ...] = tuple(figure_block(name, figure) for name, figure in figures.items())
+    pictures: tuple[Block, ...] = tuple(FigureBlock(name, picture) for name, picture in figures.items())
     rest = tuple(TableBlock(table) for table in tables)
     said = tuple(dict.fromkeys(filter(None, details)))
     resting = (Folded("What this rests on", (Listing(said),)),) if said else ()
@@ -94,10 +90,10 @@ def evaluation_document(
     bills = {each.name: each.bill for each in pictured if each.bill is not None}
     tables = list(evaluation_contents(evaluation, references=references))
     tables += [area_table(dies), power_table(dies), limits_table(dies)] if dies else []
-    figures: dict[str, Figure] = amount_figures(dies, bills)
+    figures: dict[str, Picture] = amount_pictures(dies, bills)
     if not evaluation.members:
         shown = {each.name: each.evaluation for each in pictured}
-        figures["breakdown"] = breakdown_figure(shown, needs_schedules=False)
+        figures["breakdown"] = breakdown_picture(shown, needs_schedules=False)
     return ReportDocument(
         title,
         picture_sections(first.tables, in_reading_order(figures), [*tables, *bill_tables(bills)]),

@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from phaze_opt.placement.problem import PlacementResult, Stage
-from phaze_opt.report.style import COLOURS, MUTED_COLOUR, apply_style
+from phaze_opt.report.picture import COLOURS, Boxes, Layer, Picture, PlotAxis, Rule
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-MAX_BARS = 8000
+MAX_BARS = 2000
 """More bars than this make a page slow: fewer micro-batches are drawn then."""
-MAX_LABELLED = 400
-"""Up to this many bars carry their micro-batch's number."""
 
 
 class Work(StrEnum):
@@ -123,8 +117,8 @@ def pipeline_bars(
     return tuple(bars)
 
 
-def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], backward_s: Sequence[float]) -> Figure:
-    """Plotly timeline of one replica's pipeline, first stage on top.
+def pipeline_picture(result: PlacementResult, *, forward_s: Sequence[float], backward_s: Sequence[float]) -> Picture:
+    """Timeline of one replica's pipeline, first stage on top.
 
     Only as many micro-batches are drawn as a page can carry; the title says how many of how many. Of a placement the
     dotted line is the bottleneck x (micro-batches drawn + stages - 1), what `batch_time` charges for them before
@@ -135,8 +129,6 @@ def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], back
         forward_s: forward time of each stage and micro-batch, without boundary transfers, s.
         backward_s: backward time of each stage, recomputation included, without boundary transfers, s.
     """
-    import plotly.graph_objects as go
-
     num_stages, num_chunks = len(result.stages), 1 if result.plan is None else result.plan.interleave
     shown = min(result.num_micro_batches, max(num_stages + 2, 12), max(1, MAX_BARS // (2 * num_stages * num_chunks)))
     if num_chunks > 1:
@@ -153,22 +145,30 @@ def pipeline_figure(result: PlacementResult, *, forward_s: Sequence[float], back
         num_micro_batches=shown,
         num_chunks=num_chunks,
     )
-    figure = go.Figure()
+    layers: list[Layer] = []
     for work in Work:
-        figure.add_trace(_trace([bar for bar in bars if bar.work is work], work, result.stages, len(bars)))
-    apply_style(figure, _title(result, shown))
+        own = [bar for bar in bars if bar.work is work]
+        layers.append(
+            Boxes(
+                [bar.begin_s for bar in own], [bar.stage - 0.43 for bar in own],
+                [bar.end_s - bar.begin_s for bar in own], [0.86] * len(own), work.value, _COLOUR_OF[work],
+                hovers=[_hover(bar, result.stages[bar.stage]) for bar in own],
+                words=[str(bar.micro_batch) if bar.micro_batch >= 0 else "" for bar in own],
+            )
+        )  # fmt: skip
     if result.plan is None:
-        figure.add_vline(
-            x=result.bottleneck_s * (shown + num_stages - 1),
-            line_dash="dot",
-            line_color=MUTED_COLOUR,
-            annotation_text="time charged ",
-            annotation_position="bottom left",
-        )
-    figure.update_yaxes(title="stage", autorange="reversed", dtick=max(1, num_stages // 16), showgrid=False)
-    figure.update_xaxes(title="time (s)")
-    figure.update_layout(barmode="overlay", height=max(320, min(900, 170 + 30 * num_stages)))
-    return figure
+        layers.append(Rule(x=result.bottleneck_s * (shown + num_stages - 1), words="time charged"))
+    every = max(1, num_stages // 16)
+    return Picture(
+        _title(result, shown),
+        tuple(layers),
+        PlotAxis("time (s)", span=(0.0, 1.02 * max(bar.end_s for bar in bars))),
+        PlotAxis(
+            "stage", span=(-0.6, num_stages - 0.4), is_flipped=True,
+            ticks=tuple((float(stage), str(stage)) for stage in range(0, num_stages, every)),
+        ),
+        height_px=max(260, min(900, 110 + 30 * num_stages)),
+    )  # fmt: skip
 
 
 def _title(result: PlacementResult, shown: int) -> str:
@@ -177,35 +177,12 @@ def _title(result: PlacementResult, shown: int) -> str:
     return f"Pipeline of one of {result.data_parallel} replicas, replayed with {part} micro-batches"
 
 
-def _trace(bars: Sequence[PipelineBar], work: Work, stages: Sequence[Stage], num_bars: int) -> object:
-    """All bars of one kind."""
-    import plotly.graph_objects as go
-
-    labels = [str(bar.micro_batch) if bar.micro_batch >= 0 and num_bars <= MAX_LABELLED else "" for bar in bars]
-    return go.Bar(
-        x=[bar.end_s - bar.begin_s for bar in bars],
-        y=[bar.stage for bar in bars],
-        base=[bar.begin_s for bar in bars],
-        width=0.86,
-        orientation="h",
-        name=work.value,
-        marker={"color": _COLOUR_OF[work], "line": {"color": "white", "width": 0.5 if num_bars <= MAX_LABELLED else 0}},
-        text=labels,
-        textposition="inside",
-        insidetextanchor="middle",
-        textangle=0,
-        constraintext="inside",
-        customdata=[_hover(bar, stages[bar.stage]) for bar in bars],
-        hovertemplate="%{customdata}<extra></extra>",
-    )
-
-
 def _hover(bar: PipelineBar, stage: Stage) -> str:
     """What a bar says under the pointer."""
     number = f", micro-batch {bar.micro_batch}" if bar.micro_batch >= 0 else ""
     number += f", chunk {bar.chunk}" if stage.chunks and bar.micro_batch >= 0 else ""
     recomputed = ", recomputed" if stage.is_recomputed and bar.work is Work.BACKWARD else ""
     return (
-        f"stage {bar.stage} (layers {stage.first} to {stage.last}){number}<br>{bar.work.value}{recomputed}<br>"
+        f"stage {bar.stage} (layers {stage.first} to {stage.last}){number}\n{bar.work.value}{recomputed}\n"
         f"{bar.begin_s:.6g} s to {bar.end_s:.6g} s"
     )

@@ -29,7 +29,7 @@ from phaze_opt.objective.least_within import FrontMember
 from phaze_opt.report.answer import joined
 from phaze_opt.report.certificate import axes_words, format_gap
 from phaze_opt.report.chip import chip_fields, chip_note, describe_chip, short_point
-from phaze_opt.report.front import KEYS, FrontMachine, Heights, front_figures
+from phaze_opt.report.front import KEYS, FrontMachine, Heights, front_pictures
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import (
     GOAL_UNITS,
@@ -42,7 +42,7 @@ from phaze_opt.report.text import (
 )
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from phaze_opt.report.picture import Picture
 
 MAX_DESIGNS = 8
 """Designs in the table; the file holds all."""
@@ -439,7 +439,7 @@ def front_over_worlds_to_json(front: FrontOverWorlds) -> dict[str, Any]:
     }
 
 
-def over_worlds_figures(over: OverWorlds) -> dict[str, Figure]:
+def over_worlds_pictures(over: OverWorlds) -> dict[str, Picture]:
     """The front over worlds: the least share over the most of each goal, and up to where each design attains most."""
     front = over.front
     designs = sorted(front.designs, key=lambda each: (-each.share, each.row))
@@ -455,9 +455,9 @@ def over_worlds_figures(over: OverWorlds) -> dict[str, Figure]:
     tops |= {each.name: max(each.shares) for each in over.machines}
     heights = Heights(
         "front_over_worlds", "The front over worlds: share of a world's best, least to most,",
-        "share of a world's best", "safest", ".0%", _percent, ", at most", tops,
+        "share of a world's best", "safest", True, _percent, ", at most", tops,
     )  # fmt: skip
-    return front_figures(members, front.axes, machines, heights) if members else {}
+    return front_pictures(members, front.axes, machines, heights) if members else {}
 
 
 def _amounts(takes: Mapping[str, float | None]) -> dict[FrontAxis, float]:

@@ -21,8 +21,8 @@ from phaze_opt.report.chip import chip_fields, chip_note, trained_fields
 from phaze_opt.report.design import bound_words, evaluation_contents, limits_sentence, span
 from phaze_opt.report.die import area_table, limits_table, power_table
 from phaze_opt.report.document import ReportDocument
-from phaze_opt.report.figures import search_figures
-from phaze_opt.report.pictures import amount_figures, in_reading_order, picture_sections
+from phaze_opt.report.figures import search_pictures
+from phaze_opt.report.pictures import amount_pictures, in_reading_order, picture_sections
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Field, Fields, TableContent, number, pairs_table, table_of, words
 from phaze_opt.report.text import counted, format_number, format_share, format_time, numbers_apart
@@ -31,7 +31,7 @@ from phaze_opt.study.judging.scoring import front_regret
 from phaze_opt.study.result import Truth, TruthKind
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from phaze_opt.report.picture import Picture
 
 NUM_RUNNERS_UP = 5
 _WORTH = MappingProxyType({"analytic": "evaluate --sensitivity", "calibrated": "validate, evaluate --sensitivity"})
@@ -282,7 +282,7 @@ def search_document(
     title: str,
     goal: str,
     references: Mapping[str, Evaluation],
-    extra_figures: Mapping[str, Figure] | None = None,
+    extra_figures: Mapping[str, Picture] | None = None,
     first: Sequence[TableContent] = (),
     space_size: int | None = None,
     optimum: Truth | None = None,
@@ -311,7 +311,9 @@ def search_document(
         later_s: what took how long after the search.
         beside: the best design and the machines.
     """
-    found = search_figures(result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best)
+    found = search_pictures(
+        result.trials, goal=goal, references=references, front=result.pareto_front, best=result.best
+    )
     dies, bills = dies_in(beside), bills_in(beside)
     contents = search_contents(
         result, references=references, space_size=space_size, optimum=optimum, own=own, later_s=later_s
@@ -320,7 +322,7 @@ def search_document(
     contents += [area_table(dies), power_table(dies), limits_table(dies)] if dies else []
     contents += bill_tables(bills)
     limits = "Nothing feasible was found." if result.best is None else limits_sentence(result.best)
-    figures = {**in_reading_order({**found, **amount_figures(dies, bills)}), **(extra_figures or {})}
+    figures = {**in_reading_order({**found, **amount_pictures(dies, bills)}), **(extra_figures or {})}
     return ReportDocument(
         title,
         picture_sections(first, figures, contents, (*details, limits)),

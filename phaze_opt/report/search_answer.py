@@ -35,10 +35,10 @@ from phaze_opt.report.design import members_table
 from phaze_opt.report.die import beside_to_json, plain_sentences
 from phaze_opt.report.document import ReportDocument
 from phaze_opt.report.front import again_lines, choices_to_json, front_table, spans_words, trade_off_sentences
-from phaze_opt.report.gantt import gantt_figure
+from phaze_opt.report.gantt import gantt_picture
 from phaze_opt.report.least_within import NearBest, least_to_json, near_table
 from phaze_opt.report.page import write_report
-from phaze_opt.report.pipeline import pipeline_figure
+from phaze_opt.report.pipeline import pipeline_picture
 from phaze_opt.report.search import best_records, heterogeneous_contents, own_contents, search_document, standing_words
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import counted
@@ -48,7 +48,7 @@ from phaze_opt.track.protocol import Delivery, TrackingSession
 from phaze_opt.workload.plan import ParallelPlan
 
 if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
+    from phaze_opt.report.picture import Picture
 
 LOOKED_AT = "the designs of this search"
 MAX_FOLDER_NAME = 60
@@ -246,14 +246,14 @@ def _page(answer: SearchAnswer) -> ReportDocument:
     )
 
 
-def _best_figures(result: SearchResult, scenario: Scenario) -> dict[str, Figure]:
+def _best_figures(result: SearchResult, scenario: Scenario) -> dict[str, Picture]:
     """Gantt charts of the best design's layers and its pipeline over time; for one model only."""
     if result.best is None or len(scenario.models) != 1:
         return {}
 
     detail = detail_design(result.best, scenario=scenario)
     charts = {
-        f"schedule_{phase.name}": gantt_figure(
+        f"schedule_{phase.name}": gantt_picture(
             phase.problem, phase.result, labels=phase.labels, title=f"Schedule: {phase.name.replace('_', ' ')}"
         )
         for phase in detail.phases
@@ -261,5 +261,5 @@ def _best_figures(result: SearchResult, scenario: Scenario) -> dict[str, Figure]
     }
     return {
         **charts,
-        "pipeline": pipeline_figure(detail.placement, forward_s=detail.forward_s, backward_s=detail.backward_s),
+        "pipeline": pipeline_picture(detail.placement, forward_s=detail.forward_s, backward_s=detail.backward_s),
     }

@@ -11,7 +11,7 @@ from phaze_opt import __version__
 from phaze_opt.hardware.fitted import FittedFile, FittedGroup
 from phaze_opt.report.document import Block, FigureBlock, Folded, Paragraph, ReportDocument, Section, TableBlock
 from phaze_opt.report.table import Column, Fields, TableContent, number, table_of, words
-from phaze_opt.report.validation_figures import error_figure, overview_figure, regimes_figure, scatter_figure
+from phaze_opt.report.validation_figures import error_picture, overview_picture, regimes_picture, scatter_picture
 from phaze_opt.report.validation_tables import (
     MOST_SETS,
     describe_goal,
@@ -47,7 +47,6 @@ def build_document(result: Validation, constants: FittedFile) -> ReportDocument:
         title="The models against measured machines",
         findings=_findings(result),
         sections=tuple(sections),
-        is_drawn=True,
         footer=(("phaze-opt", __version__), ("constants (sha256)", result.fitted.digest)),
     )
 
@@ -70,12 +69,11 @@ def _overview(result: Validation, constants: FittedFile) -> Section:
     if shown:
         figure = FigureBlock(
             name="overview",
-            title="Mean error by data set",
             alternative="A disc for the model, a circle for rows predicted by constants fitted to other cells, a cross "
             "for the worst of the tests that keep out a device, a model or the like as a whole, a diamond for the "
             "trivial model, an upright stroke for the goal of the whole set, where there is one; the further left the "
             "better, on a logarithmic axis.",
-            figure=overview_figure(result, constants.sets),
+            picture=overview_picture(result, constants.sets),
         )
         blocks.insert(0, figure)
     if len(result.sets) > MOST_SETS:
@@ -172,16 +170,12 @@ def _scored_blocks(entry: SetResult, name: str) -> list[Block]:
     blocks: list[Block] = [
         FigureBlock(
             name=f"scatter-{name}",
-            title="Predicted against measured",
             alternative="Each point is a row; on the line the prediction is the measurement. "
             "--predictions FILE.csv has every row.",
-            figure=scatter_figure(entry),
+            picture=scatter_picture(entry),
         ),
         FigureBlock(
-            name=f"errors-{name}",
-            title="Error over the measured value",
-            alternative="Below zero the prediction is too fast.",
-            figure=error_figure(entry),
+            name=f"errors-{name}", alternative="Below zero the prediction is too fast.", picture=error_picture(entry)
         ),
     ]
     if len(entry.regimes) > 1:
@@ -189,10 +183,9 @@ def _scored_blocks(entry: SetResult, name: str) -> list[Block]:
         blocks.append(
             FigureBlock(
                 name=f"regimes-{name}",
-                title="Error by regime",
                 alternative=f"Number of rows in parentheses. Largest: {worst.label} with "
                 f"{format_figure(worst.scores.mape)} %.",
-                figure=regimes_figure(entry.regimes),
+                picture=regimes_picture(entry.regimes),
             )
         )
         blocks.append(Folded("Figures of every regime", (TableBlock(group_table("Regimes", entry.regimes)),)))

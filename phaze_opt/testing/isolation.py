@@ -16,7 +16,7 @@ SPAWNING = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods
 """How a fresh process starts: where the system can, as a fork of one that has done nothing but import."""
 PRELOADED = ["phaze_opt.testing.strategies", "phaze_opt.testing.estimators", "phaze_opt.testing.pruners"]
 """What that one imports: it takes longer than most of what is asked of a fresh process."""
-HEAVY_MODULES = ("mlflow", "torch", "optuna", "pyomo", "plotly")
+HEAVY_MODULES = ("mlflow", "torch", "optuna", "pyomo", "matplotlib")
 """What importing a plug-in must not pull in; running it may."""
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -9,12 +9,12 @@ import pandas as pd
 import pytest
 from child_process import run_python
 from command_runs import run_json
-from plotly.graph_objects import Figure
 from sample_files import space_text, study_text
 
 import phaze_opt as po
 from phaze_opt.api.shown import MAX_CHARACTERS, Result
 from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.report.picture import Picture
 from phaze_opt.search.samplers.optuna_sampler import RandomStrategy
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -82,7 +82,7 @@ def assert_presents_itself(result, *, num_rows, has_figure=True):
     assert result._repr_html_().startswith("<table>")
     json.dumps(result.to_dict())
     if has_figure:
-        assert isinstance(result.plot(), Figure)
+        assert result.plot()._repr_html_().startswith("<svg")
 
 
 def test_evaluate_is_the_command(tiny, capsys):
@@ -102,7 +102,7 @@ def test_evaluate_is_the_command(tiny, capsys):
     assert priced.facts["device_usd"] == printed["cost"]["device_usd"]
     assert printed["cost"]["training_run"] is not None
     assert_presents_itself(priced, num_rows=3)
-    assert len(priced.plot().data[0].y) == 3
+    assert len(priced.picture().layers[0].width) == 3
 
 
 def test_plans_are_all_that_fit_fastest_first():
@@ -146,7 +146,7 @@ def test_search_finds_what_run_search_finds(tiny, capsys):
 def test_the_front_of_several_objectives_is_plotted(tiny):
     found = po.search(**tiny, trials=4, strategy="random", objective="pareto", has_range=False)
     assert {"value_0", "value_1"} <= set(found.to_frame().columns)
-    assert isinstance(found.plot(), Figure)
+    assert isinstance(found.picture(), Picture)
 
 
 def test_a_proof_is_the_best_of_all_points_and_checks_itself(proved, tiny, capsys):

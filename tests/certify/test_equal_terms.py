@@ -183,7 +183,7 @@ def test_a_page_shows_the_die_beside_the_machines(page, equal):
     balance = _Balance()
     balance.feed(text)
     assert balance.open == []
-    names = {block.name for block in page.sections[0].blocks if hasattr(block, "figure")}
+    names = {block.name for block in page.sections[0].blocks if hasattr(block, "picture")}
     assert {"die_areas", "die_powers"} < names
     assert balance.seen["figure"] == len(names)
     for words in ("Area of the die", "Power at full rate", "Edge, package and limits", "On the terms of machine"):
@@ -196,9 +196,9 @@ def test_a_page_shows_the_die_beside_the_machines(page, equal):
 
 
 def test_bars_of_a_die_add_up_to_it(page, equal):
-    figures = {block.name: block.figure for block in page.sections[0].blocks if hasattr(block, "figure")}
+    figures = {block.name: block.picture for block in page.sections[0].blocks if hasattr(block, "picture")}
     for name, whole in (("die_areas", equal.die.area_mm2), ("die_powers", equal.die.power_w)):
-        assert sum(trace.x[1] for trace in figures[name].data) == pytest.approx(whole, rel=1e-12)
+        assert sum(each.width[1] for each in figures[name].layers) == pytest.approx(whole, rel=1e-12)
 
 
 def test_words_and_json_say_the_same(equal):

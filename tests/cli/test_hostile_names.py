@@ -13,8 +13,9 @@ from sample_files import space_text
 from phaze_opt.cli.output import PlainConsole, warn
 from phaze_opt.record.printable import printable
 from phaze_opt.report.document import FigureBlock, ReportDocument, Section, TableBlock
-from phaze_opt.report.image_files import render_drawing
-from phaze_opt.report.page import figure_json, write_report, write_text
+from phaze_opt.report.drawing import svg_element
+from phaze_opt.report.page import write_report, write_text
+from phaze_opt.report.picture import Boxes, Curve, Picture, PlotAxis
 from phaze_opt.report.table import Column, TableContent
 
 HOSTILE = "\x1b]0;PWN\x07[/red]:smile:\u202e"
@@ -144,21 +145,18 @@ def test_a_console_escapes_what_is_no_plain_text():
 
 
 def test_pictures_pages_and_files_for_people_hold_nothing_that_steers(tmp_path):
-    from plotly.graph_objects import Bar, Figure
-
-    figure = Figure(
-        Bar(x=[1.0, 2.0], y=[HOSTILE, "芯片"], orientation="h", name=HOSTILE, text=[HOSTILE, "a"], marker_color="red")
-    )
-    figure.update_layout(title=HOSTILE, xaxis_title=HOSTILE)
-    block = FigureBlock("bars", HOSTILE, HOSTILE, figure)
+    bars = Boxes([0.0, 0.0], [0.0, 1.0], [1.0, 2.0], [0.8, 0.8], HOSTILE, hovers=[HOSTILE, "a"], words=[HOSTILE, "a"])
+    names = tuple(enumerate((HOSTILE, "芯片")))
+    picture = Picture(HOSTILE, (bars, Curve([0.0, 1.0], [0.0, 1.0], "b")), PlotAxis(HOSTILE), PlotAxis(ticks=names))
+    block = FigureBlock("bars", picture, HOSTILE)
     table = TableBlock(TableContent(HOSTILE, (Column(HOSTILE),), ((HOSTILE,),), HOSTILE))
     document = ReportDocument(HOSTILE, (Section("all", HOSTILE, (block, table)),), description=HOSTILE)
     for path in write_report(tmp_path / "page.html", document).values():
         if path.suffix != ".png":
             assert not STEERING.search(path.read_text(encoding="utf-8")), path
     ElementTree.fromstring((tmp_path / "page-figures" / "bars.svg").read_bytes())
-    ElementTree.fromstring(render_drawing("bars", figure))
-    assert json.loads(figure_json(figure))["data"][0]["name"] == SHOWN
+    tips = [item.get("data-tip") for item in ElementTree.fromstring(svg_element("bars", picture)).iter()]
+    assert SHOWN in tips
     assert not STEERING.search(write_text(tmp_path / "a.csv", f"a,{HOSTILE}\n").read_text(encoding="utf-8"))
 
 

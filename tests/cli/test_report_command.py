@@ -84,7 +84,7 @@ def test_a_design_that_takes_another_time_when_solved_again_is_not_drawn(study) 
     evaluation = open_evaluations(study, condition)(point)
     assert evaluation.placement is not None
     drawn = draw_design(evaluation, condition)
-    assert [item.title for item in drawn.designs][-1] == "Pipeline of tiny"
+    assert [item.picture.title for item in drawn.designs][-1] == "Pipeline of tiny"
     assert not drawn.note
     other = replace(evaluation.placement, batch_time_s=1.001 * evaluation.placement.batch_time_s)
     refused = draw_design(replace(evaluation, placement=other), condition)

@@ -151,7 +151,7 @@ def test_tables_for_people(data, tmp_path, capsys):
     assert "mine is predicted as op_llmcompass" in err
     assert "warning" not in err
     assert "mine" in printed(["validate", "--data", data, "--constants", out, "--report", tmp_path / "p.html"], capsys)
-    assert (tmp_path / "p.html").stat().st_size > 50_000
+    assert "<table>" in (tmp_path / "p.html").read_text()
 
 
 @pytest.mark.parametrize(

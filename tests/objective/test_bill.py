@@ -21,7 +21,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
 from phaze_opt.objective.goals import Goal, goal_values, posed_for
 from phaze_opt.objective.scenario import Scenario
-from phaze_opt.report.bill import dollars_figure
+from phaze_opt.report.bill import dollars_picture
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.probe import bound_values
@@ -73,10 +73,10 @@ def test_parts_of_a_design_are_those_of_its_die(evaluations, bill):
 
 
 def test_the_dollars_drawn_are_those_of_the_cluster(bill):
-    figure = dollars_figure({"this design": bill, "again": bill})
+    figure = dollars_picture({"this design": bill, "again": bill})
     for place in (0, 1):
-        assert sum(bar.x[place] for bar in figure.data) * 8 == pytest.approx(float(bill.owned.tco_usd), rel=1e-12)
-    assert {bar.name for bar in figure.data} >= {"HBM", "electricity of its life"}
+        assert sum(bar.width[place] for bar in figure.layers) * 8 == pytest.approx(float(bill.owned.tco_usd), rel=1e-12)
+    assert {bar.name for bar in figure.layers} >= {"HBM", "electricity of its life"}
 
 
 def test_a_bill_by_hand(evaluations, bill):

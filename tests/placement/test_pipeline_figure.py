@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.placement.problem import PlacementResult, PlacementStatus, Stage
-from phaze_opt.report.pipeline import Work, one_forward_one_backward, pipeline_bars, pipeline_figure
+from phaze_opt.report.picture import Boxes, Rule
+from phaze_opt.report.pipeline import Work, one_forward_one_backward, pipeline_bars, pipeline_picture
 from phaze_opt.workload.plan import ParallelPlan
 
 
@@ -93,13 +94,13 @@ def test_an_interleaved_pipeline_is_drawn_past_its_warm_up(stages: int, chunks: 
     """Of many micro-batches the last stage goes back before it has gone ahead with all that are drawn."""
     plan = ParallelPlan(pipeline=stages, interleave=chunks)
     result = replace(_result(stages, micro), plan=plan)
-    figure = pipeline_figure(result, forward_s=[1.0] * stages, backward_s=[2.0] * stages)
+    figure = pipeline_picture(result, forward_s=[1.0] * stages, backward_s=[2.0] * stages)
     begins = {
-        trace.name: [begin for begin, stage in zip(trace.base, trace.y, strict=True) if stage == stages - 1]
-        for trace in figure.data
+        each.name: [x for x, y in zip(each.left, each.bottom, strict=True) if round(y + 0.43) == stages - 1]
+        for each in figure.layers
     }
     assert (min(begins["backward"]) < max(begins["forward"])) == (micro > stages)
-    assert not figure.layout.shapes, "the dotted line is what a placement is charged"
+    assert not any(isinstance(each, Rule) for each in figure.layers), "the dotted line is what a placement is charged"
 
 
 def test_a_replay_that_cannot_end_is_no_answer() -> None:
@@ -114,11 +115,9 @@ def _result(num_stages: int, micro: int) -> PlacementResult:
 
 @pytest.mark.parametrize(("num_stages", "micro"), [(1, 3), (4, 8), (64, 2048)])
 def test_figure_draws_all_stages_and_says_what_is_left_out(num_stages: int, micro: int) -> None:
-    figure = pipeline_figure(_result(num_stages, micro), forward_s=[1.0] * num_stages, backward_s=[2.0] * num_stages)
-    drawn = {stage for trace in figure.data for stage in trace.y}
-    assert drawn == set(range(num_stages))
-    title = figure.layout.title.text
-    assert (" of its " in title) == (micro > 12)
-    assert "4 replicas" in title
-    assert sum(len(trace.x) for trace in figure.data) <= 12_000
-    assert len(figure.to_json()) < 3_000_000
+    figure = pipeline_picture(_result(num_stages, micro), forward_s=[1.0] * num_stages, backward_s=[2.0] * num_stages)
+    boxes = [each for each in figure.layers if isinstance(each, Boxes)]
+    assert {round(y + 0.43) for each in boxes for y in each.bottom} == set(range(num_stages))
+    assert (" of its " in figure.title) == (micro > 12)
+    assert "4 replicas" in figure.title
+    assert sum(len(each.left) for each in boxes) <= 10_000

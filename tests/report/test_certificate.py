@@ -24,7 +24,7 @@ from phaze_opt.report import certificate as words
 from phaze_opt.report import certificate_page
 from phaze_opt.report.answer import ShortAnswer
 from phaze_opt.report.certificate import cause_changes, explain_runner_up
-from phaze_opt.report.certificate_page import build_document, gap_figure
+from phaze_opt.report.certificate_page import build_document, gap_picture
 from phaze_opt.report.page import render_html, write_page
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import MEBI
@@ -130,7 +130,7 @@ def test_values_per_tdp_are_per_kilowatt_wherever_they_are_read(result):
     table = words.history_table(replace(per_tdp(result), history=history))
     assert table.rows[0][3:5] == ("41.8", "43.6")
     assert "samples/s/kW" in table.note
-    *_, bound, incumbent = gap_figure(history, goal=Goal.THROUGHPUT_PER_TDP, end_s=2.0).data
+    *_, bound, incumbent = gap_picture(history, goal=Goal.THROUGHPUT_PER_TDP, end_s=2.0).layers
     assert incumbent.y == pytest.approx((41.8, 41.8))
     assert bound.y == pytest.approx((43.6, 43.6))
 
@@ -217,7 +217,7 @@ def test_of_several_models_the_one_that_loses_most_is_compared(tmp_path):
     assert runner_up.model == max(ratios, key=ratios.get)
     document = build_document(result, ties=count_ties(result), runner_up=runner_up)
     (breakdown,) = (block for block in document.sections[0].blocks if getattr(block, "name", "") == "breakdown")
-    assert f"runner-up, {runner_up.model}" in breakdown.figure.data[0].y
+    assert f"runner-up, {runner_up.model}" in [name for _, name in breakdown.picture.y.ticks]
 
 
 def test_the_page_says_all_of_it(result, tmp_path):
@@ -234,7 +234,7 @@ def test_the_page_says_all_of_it(result, tmp_path):
 
 def test_the_figure_leaves_out_what_is_unknown():
     history = [move(0, 0.0, float("inf")), move(1, 0.0, 120.0), move(2, 90.0, 110.0)]
-    *_, bound, incumbent = gap_figure(history, goal=Goal.THROUGHPUT, end_s=3.0).data
+    *_, bound, incumbent = gap_picture(history, goal=Goal.THROUGHPUT, end_s=3.0).layers
     assert (tuple(incumbent.x), tuple(incumbent.y)) == ((1.0, 3.0), (90.0, 90.0))
     assert (tuple(bound.x), tuple(bound.y)) == ((0.5, 1.0, 3.0), (120.0, 110.0, 110.0))
 

@@ -3,8 +3,8 @@
 from rich.console import Console
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.report.gantt import gantt_figure, text_gantt
-from phaze_opt.report.style import finish_figure
+from phaze_opt.report.gantt import gantt_picture, text_gantt
+from phaze_opt.report.picture import Boxes, Rule
 from phaze_opt.schedule.problem import Cores, ScheduleProblem
 from phaze_opt.schedule.solve import solve_schedule
 
@@ -32,19 +32,15 @@ def test_a_spread_operator_takes_every_lane_of_its_kind_on_the_terminal() -> Non
     assert all(len(lane) <= 80 for lane in lanes)
 
 
-def test_the_lower_bounds_label_is_left_of_its_line_and_in_no_bar() -> None:
+def test_every_operator_has_a_box_and_a_spread_one_all_lanes() -> None:
     result = solve_schedule(PROBLEM)
-    figure = gantt_figure(PROBLEM, result, labels=LABELS, title="three")
-    (label,) = figure.layout.annotations
-    assert label.text == "lower bound"
-    assert label.xanchor == "right"
-    tops = [bar.y[0] + bar.width[0] / 2 for bar in figure.data if bar.y is not None and bar.y[0] is not None]
-    assert label.y >= max(tops)
-
-
-def test_hatched_bars_keep_their_colour() -> None:
-    """Plotly replaces the colour of a hatched bar unless told to lay the lines over it."""
-    figure = finish_figure(gantt_figure(PROBLEM, solve_schedule(PROBLEM), labels=LABELS, title=""), height=300)
-    hatched = [trace for trace in figure.data if trace.marker.pattern.shape == "/"]
-    assert hatched
-    assert all(trace.marker.pattern.fillmode == "overlay" and trace.marker.color for trace in hatched)
+    picture = gantt_picture(PROBLEM, result, labels=LABELS, title="three")
+    boxes = [each for each in picture.layers if isinstance(each, Boxes)]
+    drawn = {
+        word: (left, left + width, height, each.is_hatched)
+        for each in boxes
+        for word, left, width, height in zip(each.words, each.left, each.width, each.height, strict=True)
+    }
+    assert drawn == {"first": (0.0, 4.0, 0.9, False), "second": (0.0, 4.0, 0.9, False), "last": (4.0, 8.0, 1.8, True)}
+    (bound,) = [each for each in picture.layers if isinstance(each, Rule)]
+    assert (bound.x, bound.words) == (result.lower_bound_s, "lower bound")

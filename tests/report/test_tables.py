@@ -20,7 +20,7 @@ from phaze_opt.report.design import (
     sensitivity_content,
     time_shares,
 )
-from phaze_opt.report.figures import search_figures
+from phaze_opt.report.figures import search_pictures
 from phaze_opt.report.search import best_records, own_contents, runners_up_table, search_contents, standing_table
 from phaze_opt.report.table import DrawnTable, TableContent
 from phaze_opt.report.text import format_capacity, format_gib
@@ -250,8 +250,8 @@ def test_machines_keep_their_table_and_the_figures(result: SearchResult, referen
     assert performance_table(result.best, references=everything) == performance_table(
         result.best, references=references
     )
-    figures = search_figures(result.trials, goal="throughput", references=everything, best=result.best)
-    assert figures == search_figures(result.trials, goal="throughput", references=references, best=result.best)
+    figures = search_pictures(result.trials, goal="throughput", references=everything, best=result.best)
+    assert figures == search_pictures(result.trials, goal="throughput", references=references, best=result.best)
 
 
 def test_no_table_without_hand_placements(result: SearchResult, references) -> None:

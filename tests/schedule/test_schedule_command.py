@@ -1,10 +1,7 @@
 """The command: one line of JSON, a table for people, and one sentence for every kind of bad input."""
 
-import base64
 import copy
-import gzip
 import json
-import re
 
 import pytest
 
@@ -112,6 +109,5 @@ def test_figure_is_written_and_words_go_to_standard_error(write, tmp_path, capsy
     assert len(out.splitlines()) == 1
     assert "gantt.html" in err
     page = target.read_text()
-    assert "plotly" in page
-    packed = re.search(r'id="data-schedule"[^>]*>([^<]+)<', page)
-    assert "lower bound" in gzip.decompress(base64.b64decode(packed[1])).decode()
+    assert "<svg" in page
+    assert "lower bound" in page

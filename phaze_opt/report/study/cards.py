@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from phaze_opt.objective.design_detail import DesignDetail, PhaseDetail, detail_design
 from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation
@@ -21,18 +20,14 @@ from phaze_opt.report.design import (
     time_table,
 )
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
-from phaze_opt.report.gantt import gantt_figure
-from phaze_opt.report.pipeline import pipeline_figure
+from phaze_opt.report.gantt import gantt_picture
+from phaze_opt.report.picture import Picture
+from phaze_opt.report.pipeline import pipeline_picture
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, best_of
 from phaze_opt.report.study.wording import format_percent
-from phaze_opt.report.style import finish_figure
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import GOAL_UNITS, WATTS_PER_KILOWATT, format_number, format_ratio, format_time
 from phaze_opt.study.config import Condition
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
 
 EXPORT = "winners.csv"
 
@@ -115,7 +110,10 @@ def _card(
         blocks += [TableBlock(placement_table(evaluation.placement)), TableBlock(time_table(evaluation))]
     if drawn.note:
         blocks.append(Paragraph(drawn.note, is_warning=True))
-    blocks += [_figure(item, f"{place}-{number}") for number, item in enumerate(drawn.designs)]
+    blocks += [
+        FigureBlock(f"drawing-{place}-{number}", item.picture, item.alternative)
+        for number, item in enumerate(drawn.designs)
+    ]
     return tuple(blocks)
 
 
@@ -166,26 +164,16 @@ def _degrees(item: Evaluation) -> str:
     return "-" if item.placement is None else f"{describe_degrees(item.placement)}, {item.micro_batch}"
 
 
-def _figure(drawn: DrawnDesign, name: str) -> FigureBlock:
-    figure: Figure = drawn.figure
-    height = int(figure.layout.height or 400)
-    barmode, uniform = figure.layout.barmode, figure.layout.uniformtext
-    finish_figure(figure, height=height, num_legend=3)
-    figure.update_layout(barmode=barmode, uniformtext=uniform)
-    return FigureBlock(f"drawing-{name}", drawn.title, drawn.alternative, figure)
-
-
 TOLERANCE = 1e-9
 """Relative; the batch time of a design solved again equals that which is kept."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DrawnDesign:
-    """A drawing of a design with its title and what it shows in words."""
+    """A picture of a design and what it shows in words."""
 
-    title: str
+    picture: Picture
     alternative: str
-    figure: Figure
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -249,15 +237,15 @@ def _draw_phase(phase: PhaseDetail, model: str) -> DrawnDesign:
         f"{format_time(result.makespan_s)}, {num_spread} of them spread over all cores; the lower bound is "
         f"{format_time(result.lower_bound_s)}, {'which is met' if gap <= TOLERANCE else f'{format_percent(gap)} less'}."
     )
-    figure = gantt_figure(phase.problem, result, labels=phase.labels, title="")
-    return DrawnDesign(f"Schedule of {model}: {name}", alternative, figure)
+    title = f"Schedule of {model}: {name}"
+    return DrawnDesign(gantt_picture(phase.problem, result, labels=phase.labels, title=title), alternative)
 
 
 def _draw_pipeline(detail: DesignDetail, model: str) -> DrawnDesign:
     placement = detail.placement
-    figure = pipeline_figure(placement, forward_s=detail.forward_s, backward_s=detail.backward_s)
+    picture = pipeline_picture(placement, forward_s=detail.forward_s, backward_s=detail.backward_s)
     times = sorted({format_time(stage.time_s): stage.time_s for stage in placement.stages}.items(), key=lambda t: t[1])
     span = " to ".join(dict.fromkeys((times[0][0], times[-1][0])))
     stages = f"stages: {len(placement.stages)}, devices of each: {placement.tensor_parallel}"
-    alternative = f"{figure.layout.title.text}; {stages}, time of a stage and micro-batch: {span}."
-    return DrawnDesign(f"Pipeline of {model}", alternative, figure)
+    alternative = f"{picture.title}; {stages}, time of a stage and micro-batch: {span}."
+    return DrawnDesign(replace(picture, title=f"Pipeline of {model}"), alternative)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Folded, Paragraph, Section, TableBlock
+from phaze_opt.report.picture import REFERENCE_COLOUR, Curve, Layer, Marks, Picture, PlotAxis, Words, contender_look
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.limits import describe_ranking_limits
 from phaze_opt.report.study.wording import format_p
-from phaze_opt.report.style import MUTED_COLOUR, REFERENCE_COLOUR, contender_look, finish_figure, plot_text
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.study.scores import PairTest, Ranking
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 EXPORT = "tests.csv"
 ROW_PX = 34
@@ -55,9 +52,8 @@ def ranks_section(inputs: ReportInputs) -> Section:
 def _diagram(inputs: ReportInputs) -> FigureBlock:
     return FigureBlock(
         name="critical-difference",
-        title="Mean ranks, and groups that no test tells apart",
         alternative=describe_ranking(inputs.summary.ranking, inputs.result.config.judgement.confidence),
-        figure=ranking_figure(inputs.summary.ranking, inputs),
+        picture=ranking_picture(inputs.summary.ranking, inputs),
         export=EXPORT,
     )
 
@@ -102,38 +98,33 @@ def describe_ranking(ranking: Ranking, confidence: float) -> str:
     return f"Mean rank over conditions, 1 is best: {ranks}. {joined[0].upper()}{joined[1:]}{bars}."
 
 
-def ranking_figure(ranking: Ranking, inputs: ReportInputs) -> Figure:
+def ranking_picture(ranking: Ranking, inputs: ReportInputs) -> Picture:
     """A line per contender from the best down, its mean rank marked; bars on the right join what no test separates."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    rows = len(ranking.contenders)
+    names = ranking.contenders
     worst = max(ranking.mean_ranks)
     span = max(1.0, worst - 1.0)
-    order = inputs.contenders
-    for row, (name, rank) in enumerate(zip(ranking.contenders, ranking.mean_ranks, strict=True)):
-        look = contender_look(order.index(name))
-        figure.add_scatter(
-            x=[1.0, rank], y=[row, row], mode="lines", line={"color": look.colour, "width": 2, "dash": look.dash},
-            hoverinfo="skip", showlegend=False,
-        )  # fmt: skip
-        figure.add_scatter(
-            x=[rank], y=[row], mode="markers+text", name=plot_text(name), showlegend=False, cliponaxis=False,
-            text=[f"{rank:.2f}"], textposition="top center", hoverinfo="text",
-            hovertext=[f"{plot_text(name)}<br>mean rank {rank:.2f}"],
-            marker={"symbol": look.marker, "size": 11, "color": look.colour},
-        )  # fmt: skip
+    layers: list[Layer] = []
+    for row, (name, rank) in enumerate(zip(names, ranking.mean_ranks, strict=True)):
+        look = contender_look(inputs.contenders.index(name))
+        hover = f"{name}\nmean rank {rank:.2f}"
+        layers += [
+            Curve([1.0, rank], [row, row], "", look.colour, 2.0, look.dash),
+            Marks([rank], [row], "", look.colour, look.marker, 11, hovers=[hover]),
+            Words(rank, row, f"{rank:.2f}", lift_px=13),
+        ]
     groups = [(first, last) for first, last in ranking.cliques if last > first]
     for place, (first, last) in enumerate(groups, start=1):
         at = worst + span * (CLIQUE_STEP * place + 0.06)
-        figure.add_scatter(
-            x=[at, at], y=[first - 0.18, last + 0.18], mode="lines", showlegend=False,
-            line={"color": REFERENCE_COLOUR, "width": 5}, hoverinfo="skip", name="not told apart",
-        )  # fmt: skip
+        layers.append(
+            Curve([at, at], [first - 0.18, last + 0.18], "", REFERENCE_COLOUR, 5.0, hovers=["not told apart"])
+        )
     right = worst + span * (CLIQUE_STEP * len(groups) + 0.12)
-    figure.update_xaxes(
-        title="mean rank", range=[1.0 - 0.03 * span, right], dtick=1, showline=True, linecolor=MUTED_COLOUR
+    ticks = tuple((float(rank), str(rank)) for rank in range(1, math.ceil(worst) + 1))
+    y = PlotAxis(span=(-0.75, len(names) - 0.4), ticks=tuple(enumerate(names)), is_flipped=True)
+    return Picture(
+        "Mean ranks, and groups that no test tells apart",
+        tuple(layers),
+        PlotAxis("mean rank", span=(1.0 - 0.03 * span, right), ticks=ticks),
+        y,
+        height_px=80 + ROW_PX * len(names),
     )
-    names = [plot_text(name) for name in ranking.contenders]
-    figure.update_yaxes(tickvals=list(range(rows)), ticktext=names, range=[rows - 0.4, -0.75], showgrid=False, ticks="")
-    return finish_figure(figure, height=100 + ROW_PX * rows)

@@ -61,7 +61,7 @@ def _regret(summary: StudySummary | None) -> dict[str, float] | None:
 
 def write_report(result: StudyResult, session: TrackingSession[StudyEvent], watch: Watch) -> dict[str, Path]:
     """Write the report and hand it to the tracker; of a study that was interrupted there is none."""
-    from phaze_opt.report.study.cards import draw_winners  # noqa: PLC0415 - pulls in plotly
+    from phaze_opt.report.study.cards import draw_winners  # noqa: PLC0415 - pulls in the report
     from phaze_opt.report.study.inputs import read_inputs  # noqa: PLC0415 - likewise
     from phaze_opt.report.study.page import write_study_report  # noqa: PLC0415 - likewise
 

@@ -5,14 +5,13 @@ from pathlib import Path
 
 from phaze_opt import __version__
 from phaze_opt.report.document import ReportDocument
-from phaze_opt.report.page import write_report, write_text
+from phaze_opt.report.page import render_markdown, write_report, write_text
 from phaze_opt.report.study.cards import Drawings, cards_section
 from phaze_opt.report.study.contenders import contenders_section
 from phaze_opt.report.study.critical_difference import ranks_section
 from phaze_opt.report.study.exports import render_exports, render_latex
 from phaze_opt.report.study.findings import describe_findings
 from phaze_opt.report.study.inputs import ReportInputs
-from phaze_opt.report.study.markdown import render_markdown
 from phaze_opt.report.study.pareto import pareto_section
 from phaze_opt.report.study.plan_section import describe_budget, notices, plan_section
 from phaze_opt.report.study.prices import price_section

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.report.chip import describe_chip, describe_point
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
+from phaze_opt.report.picture import Marks, Picture, PlotAxis, Scale, contender_look
 from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, all_of, front_of
-from phaze_opt.report.style import BEST_COLOUR, RIM, SCALE, contender_look, finish_figure, plot_text
 from phaze_opt.report.table import Fields, TableContent, number, table_of, words
 from phaze_opt.report.text import format_number
 from phaze_opt.study.config import Condition
-
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
 
 EXPORT = "pareto.csv"
 MAX_ROWS = 40
@@ -41,9 +37,8 @@ def _blocks(inputs: ReportInputs, condition: Condition, place: int) -> tuple[Blo
     return (
         FigureBlock(
             name=f"pareto-{place}",
-            title=f"Throughput, TDP and area: {condition.key}",
+            picture=pareto_picture(all_of(inputs, condition), front, inputs, condition.key),
             alternative=describe_front(front, condition.key),
-            figure=pareto_figure(all_of(inputs, condition), front, inputs),
             export=EXPORT,
         ),
         TableBlock(front_table(inputs, front, condition.key), EXPORT),
@@ -64,38 +59,36 @@ def _values(item: FoundDesign) -> str:
     return f"{format_number(rate)} samples/s at {format_number(tdp_w)} W and {format_number(area_mm2)} mm2"
 
 
-def pareto_figure(found: Sequence[FoundDesign], front: Sequence[FoundDesign], inputs: ReportInputs) -> Figure:
+def pareto_picture(
+    found: Sequence[FoundDesign], front: Sequence[FoundDesign], inputs: ReportInputs, where: str
+) -> Picture:
     """Throughput over TDP, coloured by area."""
-    import plotly.graph_objects as go
-
-    every = 1 + len(found) // MAX_POINTS
+    shown = found[:: 1 + len(found) // MAX_POINTS]
     areas = [item.values[2] for item in found]
-    scale = {"cmin": min(areas), "cmax": max(areas), "colorscale": SCALE}
-    figure = go.Figure()
-    figure.add_scatter(
-        x=[item.values[1] for item in found[::every]], y=[item.values[0] for item in found[::every]], mode="markers",
-        name="evaluated", hoverinfo="skip", showlegend=False,
-        marker={**scale, "color": areas[::every], "size": 5, "opacity": 0.45, "line": dict(RIM),
-                "colorbar": {"title": "area, mm<sup>2</sup>", "thickness": 12}},
-    )  # fmt: skip
-    names = [name for name in inputs.contenders if any(item.contender == name for item in front)]
-    for name in names:
+    span = (min(areas), max(areas))
+    label = "area, mm\N{SUPERSCRIPT TWO}"
+    layers = [
+        Marks(
+            [item.values[1] for item in shown], [item.values[0] for item in shown], px=5, opacity=0.45,
+            scale=Scale([item.values[2] for item in shown], label, span),
+        )
+    ]  # fmt: skip
+    for name in (name for name in inputs.contenders if any(item.contender == name for item in front)):
         own = [item for item in front if item.contender == name]
-        figure.add_scatter(
-            x=[item.values[1] for item in own], y=[item.values[0] for item in own], mode="markers",
-            name=plot_text(name), hoverinfo="text", hovertext=[_hover(item) for item in own],
-            marker={**scale, "color": [item.values[2] for item in own], "size": 12,
-                    "symbol": contender_look(inputs.contenders.index(name)).marker,
-                    "line": {"color": BEST_COLOUR, "width": 2}},
+        layers.append(
+            Marks(
+                [item.values[1] for item in own], [item.values[0] for item in own], name, px=12,
+                symbol=contender_look(inputs.contenders.index(name)).marker, ringed=range(len(own)),
+                hovers=[_hover(item) for item in own], scale=Scale([item.values[2] for item in own], "", span),
+            )
         )  # fmt: skip
-    figure.update_xaxes(title="TDP, W", rangemode="tozero")
-    figure.update_yaxes(title="throughput, samples/s", rangemode="tozero", tickformat="~s")
-    return finish_figure(figure, height=470, num_legend=len(names))
+    axes = PlotAxis("TDP, W", is_from_zero=True), PlotAxis("throughput, samples/s", is_from_zero=True)
+    return Picture(f"Throughput, TDP and area: {where}", tuple(layers), *axes, height_px=420)
 
 
 def _hover(item: FoundDesign) -> str:
-    source = plot_text(f"{item.cell_key} trial {item.number}")
-    return f"{source}<br>{describe_chip(item.point)}<br>micro-batch {item.point.micro_batch}<br>{_values(item)}"
+    source = f"{item.cell_key} trial {item.number}"
+    return f"{source}\n{describe_chip(item.point)}\nmicro-batch {item.point.micro_batch}\n{_values(item)}"
 
 
 def front_table(inputs: ReportInputs, front: Sequence[FoundDesign], where: str) -> TableContent:

@@ -3,29 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from phaze_opt.objective.goals import goal_values
 from phaze_opt.report.chip import describe_chip
 from phaze_opt.report.document import Alternative, Block, Choice, FigureBlock, Paragraph, Section, TableBlock
+from phaze_opt.report.picture import Boxes, Layer, Picture, PlotAxis, Rule
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import SPACE, format_percent, listed, mean_name, percent
-from phaze_opt.report.style import MUTED_COLOUR, finish_figure, plot_text
 from phaze_opt.report.table import Column, TableContent, numbers
 from phaze_opt.report.text import counted
 from phaze_opt.study.config import Setting
 from phaze_opt.study.result import ROUNDING, ChipTable, StudyResult
 from phaze_opt.study.scores import CommonDesign, PriceOfGenerality, StudySummary
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
-
 MATRIX_EXPORT = "price_matrix.csv"
 PORTFOLIO_EXPORT = "portfolios.csv"
-PALE_TO_DARK = ((0.0, "#f7f4ec"), (0.15, "#f2e3c0"), (0.5, "#e69f00"), (1.0, "#7a3b00"))
-DARK_FROM = 0.72
-"""Share of the scale from which figures in cells are white."""
+PALE_TO_DARK = ((0.0, (247, 244, 236)), (0.15, (242, 227, 192)), (0.5, (230, 159, 0)), (1.0, (122, 59, 0)))
+"""Shares of the scale, and red, green and blue there."""
 LEAST_SCALE = 0.01
 
 
@@ -57,9 +53,8 @@ def _setting_blocks(inputs: ReportInputs, price: PriceOfGenerality) -> tuple[Blo
     blocks: list[Block] = [
         FigureBlock(
             name=f"price-{inputs.summary.prices.index(price)}",
-            title=f"What each model loses, %: {price.setting}",
+            picture=matrix_picture(price),
             alternative=describe_matrix(price),
-            figure=matrix_figure(price),
             export=MATRIX_EXPORT,
         ),
         TableBlock(matrix_table(price), MATRIX_EXPORT),
@@ -118,45 +113,37 @@ def describe_matrix(price: PriceOfGenerality) -> str:
     return f"{sentence} {common[:1].upper()}{common[1:]}." if common else sentence
 
 
-def matrix_figure(price: PriceOfGenerality) -> Figure:
+def matrix_picture(price: PriceOfGenerality) -> Picture:
     """Models down, designs across, the loss written in every cell; a line parts common designs from models' own."""
-    import plotly.graph_objects as go
-
     designs = matrix_columns(price)
-    losses = [[max(0.0, column[row]) for _, column in designs] for row in range(len(price.models))]
-    top = max(LEAST_SCALE, *(min(1.0, loss) for row in losses for loss in row))
-    names = [plot_text(name) for name, _ in designs]
-    figure = go.Figure(
-        go.Heatmap(
-            z=losses, x=list(range(len(names))), y=list(range(len(price.models))), zmin=0.0, zmax=top,
-            colorscale=[list(stop) for stop in PALE_TO_DARK], xgap=2, ygap=2, hoverinfo="text",
-            text=[[f"{plot_text(model)} on {name}: {_loss(loss)}" for name, loss in zip(names, row, strict=True)]
-                  for model, row in zip(price.models, losses, strict=True)],
-            colorbar={"thickness": 12, "tickformat": ".2~%", "title": "loss"},
-        )
+    cells = [
+        (column, row, max(0.0, losses[row]), name)
+        for row in range(len(price.models))
+        for column, (name, losses) in enumerate(designs)
+    ]
+    top = max(LEAST_SCALE, *(min(1.0, loss) for _, _, loss, _ in cells))
+    boxes = Boxes(
+        [column - 0.5 for column, *_ in cells], [row - 0.5 for _, row, *_ in cells], [1.0] * len(cells),
+        [1.0] * len(cells), "", [_shade(min(1.0, loss / top)) for _, _, loss, _ in cells],
+        hovers=[f"{price.models[row]} on {name}: {_loss(loss)}" for _, row, loss, name in cells],
+        words=["inf." if loss >= 1.0 else format_percent(loss).removesuffix(f"{SPACE}%") for _, _, loss, _ in cells],
     )  # fmt: skip
-    for row, line in enumerate(losses):
-        for column, loss in enumerate(line):
-            colour = "#ffffff" if loss / top >= DARK_FROM else "#222222"
-            text = "inf." if loss >= 1.0 else format_percent(loss).removesuffix(f"{SPACE}%")
-            figure.add_annotation(x=column, y=row, text=text, showarrow=False, font={"size": 12, "color": colour})
+    layers: list[Layer] = [boxes]
     if price.common:
-        figure.add_vline(x=len(price.models) - 0.5, line={"color": MUTED_COLOUR, "width": 2})
-    figure.update_xaxes(tickvals=list(range(len(names))), ticktext=names, tickangle=-40, showgrid=False)
-    figure.update_yaxes(
-        tickvals=list(range(len(price.models))), ticktext=[plot_text(model) for model in price.models],
-        autorange="reversed", showgrid=False,
-    )  # fmt: skip
-    finish_figure(figure, height=170 + 46 * len(price.models))
-    return _without_scale_when_narrow(figure)
+        layers.append(Rule(x=len(price.models) - 0.5, dash="solid"))
+    x = PlotAxis(
+        span=(-0.5, len(designs) - 0.5), ticks=tuple((float(at), name) for at, (name, _) in enumerate(designs))
+    )
+    y = PlotAxis(span=(-0.5, len(price.models) - 0.5), ticks=tuple(enumerate(price.models)), is_flipped=True)
+    title = f"What each model loses, %: {price.setting}"
+    return Picture(title, tuple(layers), x, y, height_px=150 + 46 * len(price.models))
 
 
-def _without_scale_when_narrow(figure: Figure) -> Figure:
-    """Every cell carries its figure, so a narrow page drops the colour bar and turns the names upright."""
-    narrow = dict(figure.layout.meta["narrow"])
-    narrow["xaxis.tickangle"] = -90
-    figure.update_layout(meta={"narrow": narrow, "narrow_traces": {"showscale": False}})
-    return figure
+def _shade(share: float) -> str:
+    """The colour of a share of the scale."""
+    shares = [at for at, _ in PALE_TO_DARK]
+    parts = [np.interp(share, shares, [colour[part] for _, colour in PALE_TO_DARK]) for part in range(3)]
+    return "#" + "".join(f"{round(part):02X}" for part in parts)
 
 
 def portfolio_table(prices: Sequence[PriceOfGenerality]) -> TableContent:

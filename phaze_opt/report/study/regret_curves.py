@@ -5,29 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.report.document import Alternative, Beside, Choice, FigureBlock, Paragraph, Section, View
+from phaze_opt.report.picture import Band, Curve, Layer, Picture, PlotAxis, Rule, contender_look, faint
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import format_percent, format_target
-from phaze_opt.report.style import MUTED_COLOUR, contender_look, finish_figure, plot_text
 from phaze_opt.study.judging.scoring import charged_until_s
 from phaze_opt.study.result import CellResult
 from phaze_opt.study.scores import CellScore
 
-if TYPE_CHECKING:
-    from plotly.graph_objects import Figure
-
 EXPORT = "curves.csv"
 FLOOR = 1e-4
-"""Regrets at or below it are drawn on the lowest line: a logarithmic axis has no zero."""
+LEVELS = (1.0, 0.1, 0.01, 0.001, FLOOR)
+"""Of the axis. Regrets at or below the last are drawn on the lowest line: a logarithmic axis has no zero."""
 LOG_SPAN = 20
 """Longest over shortest curve from which evaluations are on a logarithmic axis."""
 BELOW = "\N{LESS-THAN OR EQUAL TO}\N{NO-BREAK SPACE}"
-BAND_OPACITY = 0.16
 NUM_BANDS = 3
 """Bands shown at first: more of them hide one another."""
 FEWEST_FOR_QUARTILES = 4
@@ -70,9 +66,8 @@ def _option(inputs: ReportInputs, label: str, name: str, cells: Sequence[CellSco
     curves = summarise_curves(cells, inputs.contenders)
     block = FigureBlock(
         name=f"regret-{name}",
-        title=f"Regret: {label}",
+        picture=regret_picture(curves, inputs, f"Regret: {label}"),
         alternative=describe_curves(curves, label),
-        figure=regret_figure(curves, inputs),
         export=EXPORT,
         views=band_views(curves),
     )
@@ -111,66 +106,43 @@ def describe_curves(curves: Sequence[Curves], label: str) -> str:
     )
 
 
-def regret_figure(curves: Sequence[Curves], inputs: ReportInputs) -> Figure:
+def regret_picture(curves: Sequence[Curves], inputs: ReportInputs, title: str = "Regret") -> Picture:
     """Steps of the median with its band, a line of its own colour and dash for each contender."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
-    order = inputs.contenders
-    for item in curves:
-        for trace in _traces(item, order.index(item.contender)):
-            figure.add_trace(trace)
-    for trace, is_shown in zip(figure.data, band_views(curves)[0].shown, strict=True):
-        trace.visible = is_shown
-    for target in inputs.result.config.judgement.targets:
-        figure.add_hline(y=target, line={"color": MUTED_COLOUR, "width": 1, "dash": "dot"}, layer="below")
+    shown = band_views(curves)[0].shown
+    layers: list[Layer] = []
+    for place, item in enumerate(curves):
+        layers += _layers(item, inputs.contenders.index(item.contender), is_hidden=not shown[2 * place])
+    layers += [Rule(y=target) for target in inputs.result.config.judgement.targets]
     lengths = [len(item.median) for item in curves]
     is_log = max(lengths) / min(lengths) > LOG_SPAN
-    figure.update_xaxes(title="evaluations", type="log" if is_log else "linear", rangemode="tozero")
-    bottom = _bottom(curves)
-    levels = [level for level in (1.0, 0.1, 0.01, 0.001, FLOOR) if level >= bottom]
-    texts = [f"{BELOW if level == FLOOR else ''}{format_target(level)}" for level in levels]
-    figure.update_yaxes(
-        title="regret", type="log", range=[np.log10(bottom) - 0.1, 0.08], tickvals=levels, ticktext=texts
+    x = PlotAxis("evaluations", is_log=is_log, is_from_zero=not is_log)
+    return Picture(title, tuple(layers), x, _regret_axis("regret", [float(item.low.min()) for item in curves]))
+
+
+def _regret_axis(label: str, least: Sequence[float]) -> PlotAxis:
+    """A logarithmic axis from one down to the power of ten below everything, not under the floor."""
+    bottom = next(level for level in LEVELS[1:] if level <= min(least) or level == FLOOR)
+    ticks = tuple(
+        (level, f"{BELOW if level == FLOOR else ''}{format_target(level)}") for level in LEVELS if level >= bottom
     )
-    return finish_figure(figure, height=460, num_legend=len(curves))
+    return PlotAxis(label, is_log=True, span=(0.8 * bottom, 1.2), ticks=ticks)
 
 
-def _traces(item: Curves, index: int) -> list[Any]:
-    """Band (one outline there and back), then the median on top; points where nothing changes are left out."""
-    import plotly.graph_objects as go
-
-    look = contender_look(index)
-    name = plot_text(item.contender)
+def _layers(item: Curves, index: int, *, is_hidden: bool) -> tuple[Band, Curve]:
+    """Band, then the median on top; points where nothing changes are left out."""
+    look, name = contender_look(index), item.contender
     steps = _changes(item)
-    x = steps + 1
-    low, median, high = (np.maximum(values[steps], FLOOR) for values in (item.low, item.median, item.high))
-    group = f"contender-{index}"
-    upper = go.Scatter(
-        x=x, y=high, mode="lines", line={"width": 0, "shape": "hv"}, legendgroup=group, showlegend=False,
-        hoverinfo="skip",
-    )  # fmt: skip
-    lower = go.Scatter(
-        x=x, y=low, mode="lines", line={"width": 0, "shape": "hv"}, legendgroup=group, showlegend=False,
-        hoverinfo="skip", fill="tonexty", fillcolor=_faint(look.colour), name=f"{name}: band",
-    )  # fmt: skip
-    hover = [
-        f"{name}<br>{at} evaluations<br>median {format_percent(float(item.median[step]))}, "
+    x = (steps + 1).tolist()
+    low, median, high = (np.maximum(values[steps], FLOOR).tolist() for values in (item.low, item.median, item.high))
+    hovers = [
+        f"{name}\n{at} evaluations\nmedian {format_percent(float(item.median[step]))}, "
         f"{format_percent(float(item.low[step]))} to {format_percent(float(item.high[step]))}"
         for at, step in zip(x, steps, strict=True)
     ]
-    marks = go.Scatter(
-        x=x, y=median, mode="lines+markers", name=name, legendgroup=group, hovertext=hover, hoverinfo="text",
-        line={"color": look.colour, "dash": look.dash, "width": 2.5, "shape": "hv"},
-        marker={"symbol": look.marker, "size": 8, "maxdisplayed": 8},
-    )  # fmt: skip
-    return [upper, lower, marks]
-
-
-def _bottom(curves: Sequence[Curves]) -> float:
-    """The power of ten below every band, not under the floor."""
-    least = min(float(item.low.min()) for item in curves)
-    return next(level for level in (0.1, 0.01, 0.001, FLOOR) if level <= least or level == FLOOR)
+    return (
+        Band(x, low, high, faint(look.colour), is_step=True, is_hidden=is_hidden),
+        Curve(x, median, name, look.colour, 2.5, look.dash, is_step=True, marker=look.marker, hovers=hovers),
+    )
 
 
 def band_views(curves: Sequence[Curves]) -> tuple[View, ...]:
@@ -180,8 +152,7 @@ def band_views(curves: Sequence[Curves]) -> tuple[View, ...]:
     few = () if len(curves) <= NUM_BANDS else ((f"bands of the best {NUM_BANDS}", best),)
     views: tuple[tuple[str, tuple[int, ...]], ...] = (*few, ("all bands", everyone), ("no bands", ()))
     return tuple(
-        View(label, tuple(shown for place in everyone for shown in (place in places, place in places, True)))
-        for label, places in views
+        View(label, tuple(shown for place in everyone for shown in (place in places, True))) for label, places in views
     )
 
 
@@ -190,11 +161,6 @@ def _changes(item: Curves) -> Ints:
     rows = np.array([item.low, item.median, item.high])
     is_new = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
     return np.unique(np.concatenate([[0], 1 + np.flatnonzero(is_new), [rows.shape[1] - 1]])).astype(np.int64)
-
-
-def _faint(colour: str) -> str:
-    red, green, blue = (int(colour[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red}, {green}, {blue}, {BAND_OPACITY})"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -238,8 +204,8 @@ def opening_panels(inputs: ReportInputs) -> Beside | None:
     blocks = []
     for name, (title, axis, spending) in EFFORTS.items():
         curves = effort_curves(scores, cells, inputs.contenders, spending)
-        figure = effort_figure(curves, inputs.contenders, axis)
-        blocks.append(FigureBlock(f"regret-by-{name}", title, _effort_words(name, curves, axis), figure, EXPORT))
+        picture = effort_picture(curves, inputs.contenders, axis, title)
+        blocks.append(FigureBlock(f"regret-by-{name}", picture, _effort_words(name, curves, axis), EXPORT))
     return Beside(tuple(blocks))
 
 
@@ -263,32 +229,26 @@ def effort_curves(
     return tuple(found)
 
 
-def effort_figure(curves: Sequence[EffortCurve], contenders: Sequence[str], axis: str) -> Figure:
+def effort_picture(curves: Sequence[EffortCurve], contenders: Sequence[str], axis: str, title: str) -> Picture:
     """Steps of the medians, with the look that each contender has elsewhere."""
-    import plotly.graph_objects as go
-
-    figure = go.Figure()
+    layers = []
     for item in curves:
-        look, name = contender_look(contenders.index(item.contender)), plot_text(item.contender)
-        median = np.maximum(item.median, FLOOR)
-        figure.add_scatter(
-            x=item.spent, y=median, mode="lines+markers", name=name, hoverinfo="text",
-            hovertext=[f"{name}<br>{at:.4g} {axis}<br>median {format_percent(float(value))}"
-                       for at, value in zip(item.spent, item.median, strict=True)],
-            line={"color": look.colour, "dash": look.dash, "width": 2.2, "shape": "hv"},
-            marker={"symbol": look.marker, "size": 7, "maxdisplayed": 6},
+        look, name = contender_look(contenders.index(item.contender)), item.contender
+        hovers = [
+            f"{name}\n{at:.4g} {axis}\nmedian {format_percent(float(value))}"
+            for at, value in zip(item.spent, item.median, strict=True)
+        ]
+        median = np.maximum(item.median, FLOOR).tolist()
+        layers.append(
+            Curve(
+                item.spent.tolist(), median, name, look.colour, 2.2, look.dash, is_step=True, marker=look.marker,
+                hovers=hovers,
+            )
         )  # fmt: skip
     ends = [float(end) for item in curves for end in (item.spent[0], item.spent[-1]) if end > 0.0]
     is_log = max(ends) / min(ends) > LOG_SPAN
-    figure.update_xaxes(title=axis, **({"type": "log", "dtick": 1} if is_log else {"rangemode": "tozero"}))
-    least = min(max(float(item.median.min()), FLOOR) for item in curves)
-    bottom = next(level for level in (0.1, 0.01, 0.001, FLOOR) if level <= least or level == FLOOR)
-    levels = [level for level in (1.0, 0.1, 0.01, 0.001, FLOOR) if level >= bottom]
-    texts = [f"{BELOW if level == FLOOR else ''}{format_target(level)}" for level in levels]
-    figure.update_yaxes(
-        title="median regret", type="log", range=[np.log10(bottom) - 0.1, 0.08], tickvals=levels, ticktext=texts
-    )
-    return finish_figure(figure, height=360, num_legend=len(curves))
+    y = _regret_axis("median regret", [max(float(item.median.min()), FLOOR) for item in curves])
+    return Picture(title, tuple(layers), PlotAxis(axis, is_log=is_log, is_from_zero=not is_log), y, height_px=300)
 
 
 def _effort_words(name: str, curves: Sequence[EffortCurve], axis: str) -> str:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.objective.goals import Goal
+from phaze_opt.report.page import escape, render_markdown
 from phaze_opt.report.study.exports import render_exports, render_latex
-from phaze_opt.report.study.markdown import escape, render_markdown
 from phaze_opt.report.study.page import build_document
 from phaze_opt.report.study.wording import format_percent
 

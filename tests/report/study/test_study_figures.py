@@ -7,23 +7,23 @@ import pytest
 
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.report.picture import Band, Boxes, Curve, Marks, contender_look
 from phaze_opt.report.study import inputs as winners
 from phaze_opt.report.study.cards import describe_value, metrics_table
-from phaze_opt.report.study.critical_difference import describe_ranking, ranking_figure, ranks_section
+from phaze_opt.report.study.critical_difference import describe_ranking, ranking_picture, ranks_section
 from phaze_opt.report.study.inputs import all_of, best_of, front_of
-from phaze_opt.report.study.pareto import pareto_figure
-from phaze_opt.report.study.prices import describe_matrix, matrix_figure
+from phaze_opt.report.study.pareto import pareto_picture
+from phaze_opt.report.study.prices import describe_matrix, matrix_picture
 from phaze_opt.report.study.regret_curves import (
     EFFORTS,
     FLOOR,
     band_views,
     describe_curves,
     effort_curves,
-    regret_figure,
+    regret_picture,
     summarise_curves,
 )
 from phaze_opt.report.study.wording import format_mean, format_p, format_percent, format_target, mean_name
-from phaze_opt.report.style import contender_look, plot_text
 from phaze_opt.study.scores import Ranking
 
 
@@ -76,30 +76,32 @@ def test_a_search_that_ends_early_keeps_its_regret(inputs) -> None:
 
 def test_regret_figure_draws_the_median_where_it_moves(inputs) -> None:
     curves = summarise_curves(first_condition(inputs), inputs.contenders)
-    figure = regret_figure(curves, inputs)
-    assert figure.layout.yaxis.type == "log"
+    figure = regret_picture(curves, inputs)
+    assert figure.y.is_log
     for item in curves:
-        line = next(trace for trace in figure.data if trace.name == item.contender)
+        line = next(each for each in figure.layers if isinstance(each, Curve) and each.name == item.contender)
         drawn = dict(zip(line.x, line.y, strict=True))
         last = None
         for number, value in enumerate(item.median, start=1):
             last = drawn.get(number, last)
             assert last == max(value, FLOOR)
-        assert line.line.shape == "hv"
+        assert line.is_step
         assert max(line.x) == len(item.median)
 
 
 def test_views_show_and_hide_bands_alone(inputs) -> None:
     curves = summarise_curves(first_condition(inputs), inputs.contenders)
-    figure = regret_figure(curves, inputs)
+    figure = regret_picture(curves, inputs)
     views = band_views(curves)
     assert [view.label for view in views] == ["all bands", "no bands"]
     for view in views:
-        assert len(view.shown) == len(figure.data)
-        assert all(view.shown[2::3])
+        assert len(view.shown) <= len(figure.layers)
+        assert all(view.shown[1::2])
     many = tuple(curves) * 2
-    assert sum(band_views(many)[0].shown) == len(many) + 2 * 3
-    assert [trace.visible for trace in figure.data] == list(views[0].shown)
+    assert sum(band_views(many)[0].shown) == len(many) + 3
+    hidden = [each.is_hidden for each in regret_picture(many, inputs).layers if isinstance(each, Band)]
+    assert hidden == [not shown for shown in band_views(many)[0].shown[::2]]
+    assert sum(hidden) == len(many) - 3
 
 
 def test_curves_in_words_name_everyone_best_first(inputs) -> None:
@@ -120,10 +122,10 @@ def test_looks_differ_by_more_than_colour() -> None:
 def test_ranks_and_groups(inputs, snapshot) -> None:
     ranks, groups = (1.2, 1.8, 3.0), ((0, 1), (2, 2))
     ranking = Ranking(("tpe", "wham", "random"), ranks, 0.01, groups, num_conditions=8, num_blocks=8)
-    figure = ranking_figure(ranking, inputs)
-    marks = {trace.name: trace.x[0] for trace in figure.data if trace.mode == "markers+text"}
+    figure = ranking_picture(ranking, inputs)
+    marks = {each.hovers[0].partition("\n")[0]: each.x[0] for each in figure.layers if isinstance(each, Marks)}
     assert marks == {"tpe": 1.2, "wham": 1.8, "random": 3.0}
-    (bar,) = [trace for trace in figure.data if trace.name == "not told apart"]
+    (bar,) = [each for each in figure.layers if isinstance(each, Curve) and each.hovers]
     assert bar.y[0] < 0 < 1 < bar.y[1] < 2
     assert min(bar.x) > 3.0
     assert describe_ranking(ranking, 0.95) == snapshot
@@ -136,14 +138,20 @@ def test_one_condition_has_tests_over_seeds_but_no_ranks_over_conditions(make_in
     assert kinds[-1] == "Choice"
 
 
+def bare_percent(loss: float) -> str:
+    return "inf." if loss >= 1.0 else format_percent(max(0.0, loss)).removesuffix("\xa0%")
+
+
 def test_heat_map_carries_every_loss(inputs) -> None:
     price = inputs.summary.prices[0]
-    figure = matrix_figure(price)
-    (heat,) = figure.data
+    figure = matrix_picture(price)
+    heat = next(each for each in figure.layers if isinstance(each, Boxes))
     expected = [[1.0 - share for share in row] for row in price.matrix]
-    assert np.allclose([row[: len(price.models)] for row in heat.z], expected)
-    assert np.allclose([row[-1] for row in heat.z], [1.0 - share for share in price.common[0].shares])
-    assert len(figure.layout.annotations) == len(price.models) * (len(price.models) + 1)
+    columns = len(price.models) + 1
+    assert len(heat.words) == len(price.models) * columns
+    shown = [[heat.words[row * columns + column] for column in range(columns)] for row in range(len(price.models))]
+    assert [row[:-1] for row in shown] == [[bare_percent(loss) for loss in row] for row in expected]
+    assert [row[-1] for row in shown] == [bare_percent(1.0 - share) for share in price.common[0].shares]
     words = describe_matrix(price)
     assert format_percent(max(max(row) for row in expected)) in words
     assert format_percent(price.common[0].price) in words
@@ -178,8 +186,8 @@ def test_energy_is_of_one_model_alone(inputs, snapshot) -> None:
 def test_pareto_marks_the_front_by_contender(inputs) -> None:
     condition = next(c for c in inputs.result.conditions if c.goal is Goal.PARETO)
     front = front_of(inputs, condition)
-    figure = pareto_figure(all_of(inputs, condition), front, inputs)
-    marked = {trace.name: set(zip(trace.x, trace.y, strict=True)) for trace in figure.data if trace.name != "evaluated"}
+    figure = pareto_picture(all_of(inputs, condition), front, inputs, condition.key)
+    marked = {each.name: set(zip(each.x, each.y, strict=True)) for each in figure.layers if each.name}
     for item in front:
         assert (item.values[1], item.values[0]) in marked[item.contender]
     assert sum(len(places) for places in marked.values()) == len(front)
@@ -209,4 +217,3 @@ def test_other_figures_in_words(snapshot) -> None:
     assert [mean_name(mean.value) for mean in CommonMean] == ["arithmetic mean", "geometric mean", "worst case"]
     goals = (Goal.THROUGHPUT_PER_TDP, 0.0000418), (Goal.PARETO, 1234.0)
     assert [describe_value(*each) for each in goals] == snapshot
-    assert plot_text("<b>&") == "&lt;b&gt;&amp;"
