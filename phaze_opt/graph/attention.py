@@ -16,7 +16,7 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor, TensorRole
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.workload.attention_spec import AttentionSpec, LatentProjection, QueryKeyNorm, ScoreBias
+from phaze_opt.workload.block_spec import AttentionSpec, LatentProjection, QueryKeyNorm, ScoreBias
 from phaze_opt.workload.training import AttentionForm
 
 STATISTICS_BYTES_PER_TOKEN = 4

@@ -10,8 +10,7 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import PLAIN_SHARDING, CollectiveKind, ShardingOptions
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.recorded import as_recorded
-from phaze_opt.workload.attention_spec import AttentionSpec, QueryKeyNorm
-from phaze_opt.workload.block_spec import BlockSpec
+from phaze_opt.workload.block_spec import AttentionSpec, BlockSpec, QueryKeyNorm
 from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.model_classes import ENCODERS

@@ -16,9 +16,9 @@ from phaze_opt.graph.build import record_front, record_head
 from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.program import Program, Tape
 from phaze_opt.graph.sharding import Sharding, model_flops, sharding_obstacle
+from phaze_opt.workload.block_spec import MlpSpec
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.mlp_spec import MlpSpec
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.transformer import TransformerSpec

@@ -23,7 +23,7 @@ from phaze_opt.record.progress import Progress
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.result import SearchResult
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 
 @dataclass(slots=True)

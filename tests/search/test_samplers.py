@@ -22,8 +22,8 @@ from phaze_opt.search.samplers.optuna_sampler import NSGA3Strategy, TPEStrategy
 from phaze_opt.search.samplers.sampler_run import ConstraintLedger, InfeasibleValue, SamplerRun, start_sampler
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.codec import Codec
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 from phaze_opt.testing.strategies import ToyJudge, propose
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 POINT = SPACE.point(0)
 

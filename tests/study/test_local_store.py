@@ -18,7 +18,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.result import KnownEvaluation
 from phaze_opt.study.stores.store import EvaluationStore, LocalStore, StoreEvaluator, _offset
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 Opener = Callable[[Path], LocalStore]
 POINT = DesignPoint(4, 64, 32, 32, 32, 1 << 24, 1 << 35, 2)

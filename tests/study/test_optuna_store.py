@@ -26,7 +26,7 @@ from phaze_opt.study.engine import shared_engine
 from phaze_opt.study.stores import optuna_store
 from phaze_opt.study.stores.optuna_store import OptunaStore
 from phaze_opt.study.stores.store import LocalStore, MirroredStore, StoreEvaluator
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 WORKER = Path(__file__).parent / "outside" / "store_worker.py"
 POINT = point_with(4)

@@ -41,8 +41,7 @@ from phaze_opt.study.truth import (
     known_truth,
     truth_file,
 )
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyBounder, ToyObjective, ToyScenario, tiny_space
 from phaze_opt.workload.config import load_model
 
 SPACE = tiny_space()
