@@ -27,7 +27,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.reference_machines import EXPERT_PREFIX, evaluate_references, load_reference
+from phaze_opt.objective.reference_machines import EXPERT_PREFIX, evaluate_references
 from phaze_opt.objective.scenario import Scenario, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.record.whole_file import replace_file
@@ -149,7 +149,7 @@ def machine_die(machine: str) -> dict[str, Any]:
     found = {}
     for model in OF_DIES:
         objective = Objective(die_scenario([model]))
-        found[model] = objective.evaluate_accelerator(load_reference(machine, objective.constants))
+        found[model] = objective.evaluate_accelerator(load_architecture(machine, constants=objective.constants))
     first = found[OF_DIES[0]]
     rates = {model: each.throughput_samples_per_s for model, each in found.items()}
     return {"area_mm2": first.area_mm2, "power_w": first.tdp_w, "rates": rates}

@@ -98,9 +98,14 @@ def put_back(directory: Path) -> None:
 def set_aside(directory: Path) -> str:
     """Give the statement that a check refused another name, which no search or study reads; the name."""
     stated = FRONT_FILE if (directory / FRONT_FILE).exists() else CERTIFICATE_FILE
-    kept = f"refused-{stated}"
+    kept = refused_name(stated)
     (directory / stated).replace(directory / kept)
     return kept
+
+
+def refused_name(statement: str) -> str:
+    """What a statement is called that a check refused."""
+    return f"refused-{statement}"
 
 
 def _part(directory: Path) -> Path:

@@ -26,7 +26,13 @@ from phaze_opt.report.die import area_table, plain_sentences
 from phaze_opt.report.equal_terms import TERMS, left_out_sentences
 from phaze_opt.report.front import again_lines, arch_lines, front_ties_sentence
 from phaze_opt.report.proof import first_of, runner_up_of
-from phaze_opt.report.robust import front_check_sentence, front_over_worlds_to_json, minimax_sentences, robust_summary
+from phaze_opt.report.robust import (
+    ONLY_ONCE,
+    front_check_sentence,
+    front_over_worlds_to_json,
+    minimax_sentences,
+    robust_summary,
+)
 
 FRONT_COUNTS: tuple[str, ...] = ("num_certificates", "wall_s")
 CHECK_COUNTS: tuple[str, ...] = (
@@ -159,6 +165,6 @@ def print_robust(result: RobustResult, file: Path) -> None:
     screen = out()
     print_tables(*robust_summary(result))
     screen.print("")
-    for sentence in minimax_sentences(result):
+    for sentence in (*minimax_sentences(result), ONLY_ONCE):
         screen.print(sentence)
     screen.print(f"All of it, every world and range among it: {file}", soft_wrap=True)

@@ -28,6 +28,8 @@ from phaze_opt.units import TERA
 
 PHAZE_REFERENCE, TPU_V4 = "phaze-tpu-v4", "tpu-v4"
 """Phaze's TPUv4-like point (256 vector lanes) and TPU v4 as built (2,048 lanes, 1,200 GB/s)."""
+MODELLED = "modelled "
+"""Begins what a machine that exists is called where it is priced as designs are, not under its own software."""
 
 
 def list_architectures() -> tuple[str, ...]:
@@ -63,7 +65,7 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
 
     Args:
         text: ``tpu-v4``, ``mi210`` (or what data sets and its maker's tools call it), a file of a design or
-            of a machine, or ``num_tc=4,num_vc=8,...``.
+            of a machine, or ``num_tc=4,num_vc=8,...``; ``modelled`` before it changes nothing here.
         constants: what the description leaves open; the package's own unless given.
         hbm_form: how HBM bandwidth follows from the capacity where it is not given.
 
@@ -71,7 +73,7 @@ def load_architecture(text: str, *, constants: Constants | None = None, hbm_form
         InputError: an unknown preset (with a near miss), a faulty file, or a faulty, missing, unknown or repeated key.
     """
     known = constants if constants is not None else load_constants()
-    text = known_as(text, _list_files())
+    text = known_as(text.removeprefix(MODELLED), _list_files())
     if text in _list_files():
         document = _read_preset(text)
         default_name = text
@@ -103,13 +105,14 @@ def find_machine(text: str) -> Device | None:
     """The machine that exists of an architecture's name or file; None if it is a design's, or nothing's.
 
     Args:
-        text: as of `load_architecture`; a preset with a file of its own (``phaze-tpu-v4``) is a design.
+        text: as of `load_architecture`; a preset with a file of its own (``phaze-tpu-v4``) and what is ``modelled`` are
+            designs.
 
     Raises:
         InputError: a faulty file of a machine, by line and key.
     """
     text = known_as(text, _list_files())
-    if text in _list_files() and text not in list_devices():
+    if text.startswith(MODELLED) or (text in _list_files() and text not in list_devices()):
         return None
     device = find_device(text)
     if device is not None or not _looks_like_file(text):

@@ -6,7 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.errors import InputError
 from phaze_opt.jobs.options import (
     JOBS_HELP,
     MAX_JOBS,
@@ -176,30 +176,17 @@ def checked(path: Path, watch: "Watch") -> "CheckReport | FrontReport":
         CertificateError: it is refused; the sentence names the row and the rule.
     """
     from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE
-    from phaze_opt.certify.check.check import check_certificate
-    from phaze_opt.certify.check.files import forget_check, keep_check
-    from phaze_opt.certify.check.worlds import check_front_over_worlds
+    from phaze_opt.certify.check.worlds import confirm
     from phaze_opt.record.input_files import is_directory, is_file
 
     directory = path if is_directory(path) else path.parent
-    is_over_worlds = is_file(directory / FRONT_FILE)
-    if not is_there(path) or not (is_over_worlds or is_file(directory / CERTIFICATE_FILE)):
+    if not is_there(path) or not any(is_file(directory / name) for name in (FRONT_FILE, CERTIFICATE_FILE)):
         what = "holds no certificate" if is_there(path) else "does not exist"
         message = f"'{path}' {what}; {_held_words(path, (CERTIFICATE_FILE, FRONT_FILE))}"
         raise InputError(message, source="--check")
 
-    try:
-        with watch.progress("check") as show:
-            report = (
-                check_front_over_worlds(directory, on_progress=show)
-                if is_over_worlds
-                else check_certificate(path, on_progress=show)
-            )
-    except CertificateError:
-        forget_check(directory)
-        raise
-    keep_check(directory, report.digest)
-    return report
+    with watch.progress("check") as show:
+        return confirm(directory, on_progress=show)
 
 
 def _held_words(path: Path, names: Collection[str]) -> str:

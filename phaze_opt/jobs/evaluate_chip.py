@@ -9,7 +9,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.fitted import load_fitted
-from phaze_opt.hardware.presets import load_architecture
+from phaze_opt.hardware.presets import MODELLED, load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.jobs.evaluate_request import EvaluateRequest, MachineOptions, choose_software
@@ -33,9 +33,10 @@ DESIGNED = "designed chips"
 """What a design without a name is called."""
 
 
-def called(chip: Accelerator) -> str:
-    """The name of a chip in an answer, with how many chiplets it is split into."""
-    return f"{chip.name or DESIGNED}{f' ({chip.chiplets} chiplets)' if chip.chiplets > 1 else ''}"
+def called(chip: Accelerator, given: str) -> str:
+    """The name in an answer of a chip that was given so, with how many chiplets it is split into."""
+    modelled = MODELLED if given.startswith(MODELLED) and chip.name else ""
+    return f"{modelled}{chip.name or DESIGNED}{f' ({chip.chiplets} chiplets)' if chip.chiplets > 1 else ''}"
 
 
 def load_chip_scenario(request: EvaluateRequest, *, constants: Constants) -> Scenario:
@@ -79,7 +80,7 @@ def price_chip(request: EvaluateRequest) -> PricedJob:
     die = die_of(accelerator, known) if has_die(known) else None
     parts = parts_of_design(accelerator, scenario, known) if has_die(known) else None
     unbilled = "" if parts else NO_DIE
-    setting = _setting(scenario, accelerator, notes)
+    setting = _setting(scenario, accelerator, notes, name=called(accelerator, request.arch))
     return PricedJob(evaluation, setting, notes, die=die, parts=parts, unbilled=unbilled)
 
 
@@ -114,12 +115,12 @@ def _default_words(objective: Objective, evaluation: Evaluation) -> str:
     return f"{said} samples {best} would be the fastest: {gain}"
 
 
-def _setting(scenario: Scenario, accelerator: Accelerator, notes: tuple[Note, ...]) -> PriceSetting:
+def _setting(scenario: Scenario, accelerator: Accelerator, notes: tuple[Note, ...], *, name: str) -> PriceSetting:
     """What placements are priced under: ideal software, which overlaps and loses nothing."""
     lengths = {model: scenario.sequence_length_of(model) for model in scenario.models}
     batch = scenario.global_batch
     return PriceSetting(
-        machine=called(accelerator),
+        machine=name,
         software=scenario.stack.name,
         network=scenario.cluster.network.name,
         model=", ".join(model.name for model in scenario.models),

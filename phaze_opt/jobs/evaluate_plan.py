@@ -316,7 +316,7 @@ def _designed(request: EvaluateRequest, network: Network, known: Constants) -> _
         options=schedule_options(gap, node_limit(gap)),
     )
     return _Chip(
-        name=called(accelerator),
+        name=called(accelerator, request.arch),
         accelerator=accelerator,
         clock=clock,
         peak_flops_per_s=accelerator.peak_flops_per_s,

@@ -8,7 +8,7 @@ from phaze_opt.graph.any_model import AnyModel
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import described_chip
 from phaze_opt.hardware.device_catalogue import told_name
-from phaze_opt.hardware.presets import PHAZE_REFERENCE, TPU_V4, find_machine
+from phaze_opt.hardware.presets import MODELLED, PHAZE_REFERENCE, TPU_V4, find_machine
 from phaze_opt.hardware.silicon.die_report import DieReport, die_of
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.jobs.evaluate import price_beside
@@ -18,7 +18,7 @@ from phaze_opt.jobs.watch import Watch
 from phaze_opt.objective.bill import Bill, CostTerms, bill_of_design, cluster_bill
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
-from phaze_opt.objective.reference_machines import MODELLED, REFERENCES, machines_under
+from phaze_opt.objective.reference_machines import REFERENCES, machines_under
 from phaze_opt.objective.scenario import Scenario, planned_micro_batches
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 from phaze_opt.objective.several_models import combine_evaluations

@@ -19,7 +19,7 @@ from phaze_opt.certify.standing import SecondBest, Ties, count_ties, find_second
 from phaze_opt.certify.writing import set_aside
 from phaze_opt.errors import CertificateError, VerificationError
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.presets import find_machine, load_architecture
+from phaze_opt.hardware.presets import MODELLED, find_machine, load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.jobs.machines_beside import ChipBeside, JobBeside
 from phaze_opt.jobs.watch import Watch
@@ -32,7 +32,7 @@ from phaze_opt.objective.goals import Aim
 from phaze_opt.objective.headline_range import HeadlineRange, fusion_words, range_of_point
 from phaze_opt.objective.least_within import LeastDesign, LeastOf, amounts_of, ranges_of
 from phaze_opt.objective.priced_as import PricedAs, priced_as
-from phaze_opt.objective.reference_machines import MODELLED, evaluate_machines
+from phaze_opt.objective.reference_machines import evaluate_machines
 from phaze_opt.record.interrupts import kernels_interruptible
 
 UNNAMED = "the chip of --equal-to"

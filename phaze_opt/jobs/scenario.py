@@ -105,13 +105,12 @@ def check_machines(names: Sequence[str], scenario: Scenario, constants: Constant
     Raises:
         InputError: one is none, or cannot be built of the silicon in force.
     """
-    from phaze_opt.hardware.presets import find_machine
-    from phaze_opt.objective.reference_machines import load_reference
+    from phaze_opt.hardware.presets import find_machine, load_architecture
 
     for name in names:
         try:
             if scenario.plans is None or find_machine(name) is None:
-                load_reference(name, constants)
+                load_architecture(name, constants=constants)
         except InputError as error:
             raise InputError(str(error), source="--baseline") from error
 

@@ -19,13 +19,14 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.fitted import read_own_file
 from phaze_opt.hardware.networks import NETWORK_PREFIX, constants_of_network, list_networks, load_network
+from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import power_w_of
 from phaze_opt.hardware.silicon.silicon import LINK_RATE, link_rate
 from phaze_opt.hardware.spreads import HELD_ELSEWHERE, Spread
 from phaze_opt.objective.alternatives import Doubt, alternatives_of_designs, choose
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.reference_machines import REFERENCES, load_reference
+from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.workload.plan import ParallelPlan
 
@@ -94,7 +95,7 @@ class _Pricer:
         design = self._evaluate(capped, self.case.build_accelerator(constants))
         ratios = []
         for name in REFERENCES:
-            reference = self._evaluate(free, load_reference(name, constants)).throughput_samples_per_s
+            reference = self._evaluate(free, load_architecture(name, constants=constants)).throughput_samples_per_s
             ratios.append(design.throughput_samples_per_s / reference if reference > 0 else 0.0)
         return SensitivityRow(
             assumption=assumption,

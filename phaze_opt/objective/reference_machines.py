@@ -10,7 +10,7 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device_catalogue import find_device
-from phaze_opt.hardware.presets import PHAZE_REFERENCE, TPU_V4, find_machine, load_architecture
+from phaze_opt.hardware.presets import MODELLED, PHAZE_REFERENCE, TPU_V4, find_machine, load_architecture
 from phaze_opt.objective.best_placement import PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
@@ -25,8 +25,6 @@ from phaze_opt.record.plain_data import from_plain
 from phaze_opt.workload.plan import PlanChoices, split_blocks
 from phaze_opt.workload.workload import Workload
 
-MODELLED = "modelled "
-"""Begins what a machine that exists is called where it is priced as designs are, not under its own software."""
 REFERENCES = (PHAZE_REFERENCE, f"{MODELLED}{TPU_V4}")
 
 
@@ -61,7 +59,7 @@ def machines_under(objective: Objective, micro_batches: Sequence[int], names: Se
     """`evaluate_machines` by an objective at hand, which has no budgets."""
     best: dict[str, Evaluation] = {}
     for name in names:
-        accelerator = load_reference(name, objective.constants)
+        accelerator = load_architecture(name, constants=objective.constants)
         price, is_built = objective.evaluate_accelerator, find_machine(name.removeprefix(MODELLED)) is not None
         evaluations = [price(accelerator, micro_batch, is_built=is_built) for micro_batch in micro_batches]
         called = _called(name, accelerator)
@@ -69,11 +67,6 @@ def machines_under(objective: Objective, micro_batches: Sequence[int], names: Se
             evaluations, key=lambda evaluation: evaluation.throughput_samples_per_s
         )
     return best
-
-
-def load_reference(name: str, constants: Constants) -> Accelerator:
-    """The chip of a reference by its name, or of any architecture."""
-    return load_architecture(name.removeprefix(MODELLED), constants=constants)
 
 
 def _called(given: str, chip: Accelerator) -> str:

@@ -48,7 +48,7 @@ from phaze_opt.report.front import (
 )
 from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Band, Curve, Layer, Picture, PlotAxis, faint
 from phaze_opt.report.pictures import amount_pictures, in_reading_order, picture_sections
-from phaze_opt.report.robust import minimax_sentences, over_worlds_pictures, robust_contents
+from phaze_opt.report.robust import ONLY_ONCE, minimax_sentences, over_worlds_pictures, robust_contents
 from phaze_opt.report.table import TableContent
 from phaze_opt.report.text import GOAL_UNITS, counted, shown_value
 
@@ -100,7 +100,7 @@ def build_document(
     what = "the certified optimum" if certificate.claim.is_proved else "the best design and a bound on all"
     tables: list[TableContent] = []
     figures: dict[str, Picture] = {}
-    robust_said = "" if robust is None else " ".join(minimax_sentences(robust))
+    robust_said = "" if robust is None else " ".join((*minimax_sentences(robust), ONLY_ONCE))
     if first.sentences and robust_said:
         first = replace(first, sentences=(*first.sentences, robust_said))
     lead = [*first.sentences, claim_sentence(result)]

@@ -9,7 +9,7 @@ from typing import Any
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, FrontOverWorlds
 from phaze_opt.certify.events import ProofEvent, ProofFinished
 from phaze_opt.certify.result import CertifyResult, ProofMove, RankedDesign
-from phaze_opt.certify.robust.result import OverWorlds, RobustResult
+from phaze_opt.certify.robust.result import RobustResult
 from phaze_opt.certify.standing import Ties, count_ties, members_of
 from phaze_opt.jobs.machines_beside import bills_in, dies_beside
 from phaze_opt.jobs.proof import ProofAnswer, ProofRun, Proofs
@@ -142,7 +142,7 @@ def answer_to_json(
         "priced_as": priced_to_json(answer.priced),
         "notes": notes_to_json(answer.notes),
         "range": range_to_json(answer.headline),
-        "robust": worlds_to_json(answer.proofs.robust, answer.proofs.over_worlds, str(answer.robust_file)),
+        "robust": worlds_to_json(answer.proofs, str(answer.robust_file)),
         **beside_to_json(answer.beside),
         **bills_to_json(bills_in(answer.beside)),
         "least_within": least_to_json(answer.least),
@@ -153,11 +153,11 @@ def answer_to_json(
     }
 
 
-def worlds_to_json(robust: RobustResult | None, over_worlds: OverWorlds | None, file: str) -> dict[str, Any] | None:
+def worlds_to_json(proofs: Proofs, file: str) -> dict[str, Any] | None:
     """What is found out over worlds, of one goal or of a front; None where that was not asked for."""
-    if over_worlds is not None:
-        return {**over_worlds_to_json(over_worlds), "file": file}
-    return None if robust is None else robust_to_json(robust, file)
+    if proofs.over_worlds is not None:
+        return {"checked": proofs.is_checked, **over_worlds_to_json(proofs.over_worlds), "file": file}
+    return None if proofs.robust is None else robust_to_json(proofs.robust, file)
 
 
 def first_of(answer: ProofAnswer) -> ShortAnswer:
@@ -324,6 +324,7 @@ def _runner_up_to_json(runner_up: RunnerUp) -> dict[str, Any]:
 def robust_to_json(result: RobustResult, file: str) -> dict[str, Any]:
     """An analysis as JSON: conclusions, regrets and the optimum of every world."""
     return {
+        "checked": False,
         "minimax": asdict(result.minimax),
         "nominal_minimax": asdict(result.nominal_minimax),
         "effects": [asdict(effect) for effect in result.effects],

@@ -61,6 +61,12 @@ def robust_summary(result: RobustResult) -> list[TableContent]:
     return [*contents, effects_table(result)] if result.effects else contents
 
 
+ONLY_ONCE = (
+    "No other code checked what is said over the worlds: a check covers the optimum as the assumptions stand. Fronts "
+    "over worlds (--objective throughput,tdp) are checked."
+)
+
+
 def minimax_sentences(result: RobustResult) -> tuple[str, ...]:
     """What the nominal best design may forgo, what the most robust one of its equals, and what the best compromise."""
     minimax = result.minimax

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from phaze_opt.certify.check.check import check_certificate
-from phaze_opt.certify.check.files import keep_check
+from phaze_opt.certify.check.worlds import confirm
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, has_too_many_rows
 from phaze_opt.certify.result import ProofMove
@@ -135,7 +134,7 @@ class StudyCompletion:
             )
             return
         # The truth that searches are judged by is one that other code confirms.
-        keep_check(result.directory, check_certificate(result.directory).digest)
+        confirm(result.directory)
 
     def _note_proof(self, number: int, key: str, progress: ProofMove) -> None:
         """Pass the progress of a proof on."""

@@ -14,11 +14,12 @@ from forger import ATTAINED, Forger, times
 from test_die_worlds import searched_in, tiny_dies
 from test_robust_front_brute_force import ONE, SAME, few_dies, over, within_capex
 
+from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, content_digest
 from phaze_opt.certify.check import worlds as check_module
 from phaze_opt.certify.check.check import Checked, check_certificate, check_files
-from phaze_opt.certify.check.files import read_front
-from phaze_opt.certify.check.worlds import check_front_over_worlds
+from phaze_opt.certify.check.files import is_checked, read_front
+from phaze_opt.certify.check.worlds import check_front_over_worlds, confirm
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust import front as front_module
 from phaze_opt.certify.robust.analyse import check_size, front_file, prove_front
@@ -32,10 +33,11 @@ from phaze_opt.certify.robust.worlds import (
     problem_in,
     throughput_in,
 )
-from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.errors import CertificateError, InputError, VerificationError
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
+from phaze_opt.jobs.proof import ProofRun, Proofs
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.reference_machines import evaluate_machines
@@ -364,6 +366,33 @@ def test_a_world_cannot_stand_for_another(front, tmp_path):
     shutil.rmtree(front / "worlds/002")
     with pytest.raises(CertificateError, match="worlds/002"):
         check_front_over_worlds(front)
+
+
+def test_a_front_that_a_check_refuses_is_not_proved_until_one_holds(proved, tmp_path):
+    """What was refused, and the record of a check of it, go when a front is written that holds."""
+    problem, directory = proved
+    folder = tmp_path / "certificates"
+    copy = shutil.copytree(directory, folder / directory.relative_to(directory.parent.parent))
+    options = CertifyOptions(tolerance=1e-2, directory=folder, is_resumed=True)
+
+    def found(check: Callable[[Path], object]) -> Proofs:
+        return ProofRun(problem, options, KeptWords(None), None, robust=ONE, check=check, has_range=False).find()
+
+    def refuse(place: Path) -> None:
+        confirm(place)
+        if place == copy:
+            raise CertificateError("gap is 0 but the shares give 1", file=FRONT_FILE)
+
+    with pytest.raises(VerificationError, match="nothing is proved: .* in .*robust.* is refused-front.json now"):
+        found(refuse)
+    assert not (copy / FRONT_FILE).exists()
+    assert (copy / "refused-front.json").is_file()
+    assert not list(copy.parent.parent.rglob("refused-certificate.json")), "the nominal front holds"
+    again = found(confirm)
+    assert again.is_checked
+    assert again.over_worlds is not None
+    assert sorted(path.name for path in copy.iterdir()) == ["checked.json", FRONT_FILE, "worlds"]
+    assert is_checked(copy, again.over_worlds.front.digest)
 
 
 def test_too_much_to_bound_is_refused_first(proved, monkeypatch):

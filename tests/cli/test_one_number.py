@@ -51,6 +51,20 @@ def test_what_is_shown_changes_no_number(arch, capsys) -> None:
         assert answer["plans"][:count] == plain["plans"][:count], more
 
 
+def test_a_modelled_machine_has_one_name_and_one_number(capsys) -> None:
+    """Of `evaluate` as its chip and as its baseline, and of a search."""
+    job = ["--model", "tiny", "--devices", "8", "--global-batch", "32", "--tensor-parallel", "1", "--no-range"]
+    modelled = ["--baseline", "modelled tpu-v4"]
+    alone = run_json(["evaluate", *job, "--arch", "modelled tpu-v4"], capsys)
+    (beside,) = run_json(["evaluate", *job, "--arch", "phaze-tpu-v4", *modelled], capsys)["baselines"]
+    search = ["search", *job, "--trials", "1", "--strategy", "random", "--no-tracking", *modelled]
+    held = next(each for each in run_json(search, capsys)["references"] if each["name"] == "modelled tpu-v4")
+    rates = {each["throughput_samples_per_s"] for each in (alone, beside, held)}
+    assert len(rates) == 1
+    assert alone["setting"]["machine"] == beside["setting"]["machine"] == "modelled tpu-v4"
+    refused(["evaluate", *job, "--arch", "modelled nothing"], capsys, "no architecture is named 'nothing'")
+
+
 def test_varying_assumptions_changes_no_number(capsys, monkeypatch) -> None:
     """A few of them: the table of all is another test's."""
     monkeypatch.setattr(price_job, "analyse_sensitivity", lambda case: islice(analyse_sensitivity(case), 5))

@@ -7,7 +7,7 @@ import pytest
 from command_runs import printed, refused, run_json
 from sample_files import space_text
 
-from phaze_opt.certify.check import check as checking
+from phaze_opt.certify.check import worlds as checking
 from phaze_opt.errors import CertificateError
 
 JOB = ["certify", "--model", "tiny", "--devices", "16", "--global-batch", "64", "--as", "phaze", "--no-tracking"]

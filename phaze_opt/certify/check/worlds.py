@@ -15,13 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, FRONT_FILE, Claim, DesignOverWorlds, FrontOverWorlds
-from phaze_opt.certify.check.check import check_files
+from phaze_opt.certify.check.check import check_certificate, check_files
 from phaze_opt.certify.check.dies import DieRows
-from phaze_opt.certify.check.files import CertificateFiles, read_front
+from phaze_opt.certify.check.files import CertificateFiles, forget_check, keep_check, read_front
 from phaze_opt.certify.check.front import excess_over, front_rows, most_attained
 from phaze_opt.certify.check.points_table import EXACT
 from phaze_opt.certify.check.problem_data import costs_of, own_constants
-from phaze_opt.certify.check.report import CheckStage, refuse
+from phaze_opt.certify.check.report import CheckReport, CheckStage, refuse
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.worlds import World, build_worlds, find_assumptions, problem_in, throughput_in, words_of
@@ -31,6 +31,7 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.record.arrays import Floats
+from phaze_opt.record.input_files import is_file
 from phaze_opt.record.progress import OnProgress, Progress
 
 GAP_TOLERANCE = 8 * BOUND_SLACK
@@ -96,6 +97,26 @@ class _Figures:
     def shares(self) -> Floats:
         """The least that is attained."""
         return np.asarray(self.shares_in.min(axis=0))
+
+
+def confirm(directory: Path, *, on_progress: OnProgress | None = None) -> CheckReport | FrontReport:
+    """Check the certificate or the front over worlds in a directory, and leave a record beside it that it holds.
+
+    Args:
+        directory: that holds it.
+        on_progress: told how far the check has come.
+
+    Raises:
+        CertificateError: it is refused; a record of an earlier check goes.
+    """
+    check = check_front_over_worlds if is_file(directory / FRONT_FILE) else check_certificate
+    try:
+        report = check(directory, on_progress=on_progress)
+    except CertificateError:
+        forget_check(directory)
+        raise
+    keep_check(directory, report.digest)
+    return report
 
 
 def check_front_over_worlds(directory: Path, *, on_progress: OnProgress | None = None) -> FrontReport:

@@ -23,7 +23,7 @@ from phaze_opt.certify.certificate import (
     ProvedWorld,
     content_digest,
 )
-from phaze_opt.certify.check.files import read_front
+from phaze_opt.certify.check.files import CHECK_FILE, read_front
 from phaze_opt.certify.finished_tasks import JOURNAL_FILE, WHAT, ProofPieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file, require_few_rows
@@ -51,7 +51,7 @@ from phaze_opt.certify.robust.prover import ObjectiveProver, ProverBench, Robust
 from phaze_opt.certify.robust.result import RobustOptions, RobustResult, RobustStage
 from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions, words_of
 from phaze_opt.certify.tasks import Workers
-from phaze_opt.certify.writing import certificate_directory, statement_line, write_certificate
+from phaze_opt.certify.writing import certificate_directory, refused_name, statement_line, write_certificate
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.record.checkpoint import Checkpoint, open_checkpoint
@@ -224,11 +224,12 @@ class _FrontAnalysis:
     def _write(
         self, front: FrontProof, assumptions: Assumptions, worlds: Sequence[World], numbers: Sequence[int]
     ) -> FrontOverWorlds:
-        """The certificate of each world, then the statement, which is taken away first."""
+        """The certificate of each world, then the statement, which is taken away first with what a check left of it."""
         directory, wall_s = _directory(self.problem, self.options), time.perf_counter() - self._started
         stated = directory / FRONT_FILE
         try:
-            stated.unlink(missing_ok=True)
+            for name in (FRONT_FILE, refused_name(FRONT_FILE), CHECK_FILE):
+                (directory / name).unlink(missing_ok=True)
             shutil.rmtree(directory / WORLDS_DIRECTORY, ignore_errors=True)
         except OSError as error:
             raise unwritable(stated, error, what="the front") from error

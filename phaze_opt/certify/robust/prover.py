@@ -22,13 +22,13 @@ from phaze_opt.certify.proof import Proof, prove_problem
 from phaze_opt.certify.robust.worlds import World, WorldKind, depends_on_tdp, problem_in
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.chip_silicon import chip_power_w
 from phaze_opt.objective.bill import own_chips
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
-from phaze_opt.objective.reference_machines import load_reference
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.workers import Tell
@@ -423,7 +423,7 @@ class ObjectiveProver:
         objective = self._objective(world)
         alone = replace(objective.scenario.without_budgets(), layer_fusion="")
         free = objective.under(objective.constants, scenario=alone)
-        chip = load_reference(name, objective.constants)
+        chip = load_architecture(name, constants=objective.constants)
         batches = self._problem.space.axes.micro_batch
         worths = [self._worth(free.evaluate_accelerator(chip, batch, is_built=True)) for batch in batches]
         return max(worths, key=lambda worth: worth.value)
