@@ -104,9 +104,7 @@ def leave_out(
 
     known, batch = resolved(choices, model), training.global_batch
     spreads = free_spreads(model, num_devices, known, batch)
-    first = set(zip(*first_spreads(model, num_devices, known, batch).tolist(), strict=True))
-    is_left = np.array([each not in first for each in zip(*spreads.tolist(), strict=True)], np.bool_)
-    spreads = spreads[:, is_left]
+    spreads = spreads[:, ~are_among(spreads, first_spreads(model, num_devices, known, batch))]
     tensor, context, pipeline, data, micro_batch = spreads
     num_micro = batch // (data * micro_batch)
     chunks = np.ones_like(pipeline)

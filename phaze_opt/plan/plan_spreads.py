@@ -1,5 +1,6 @@
 """Stages, replicas and micro-batches of plans on the devices of a cluster: all, and those that are looked at first."""
 
+from bisect import bisect_right
 from itertools import product
 from math import isqrt
 
@@ -65,7 +66,7 @@ def _spreads(model: Workload, devices: int, choices: PlanChoices, batch: int) ->
         else:
             counts = divisors(batch // micro_batch) if batch % micro_batch == 0 else ()
             stages = [each for each in choices.pipeline or range(1, most + 1) if 0 < each <= devices]
-            pairs = [(p, max((each for each in counts if each * p <= devices), default=0)) for p in stages]
+            pairs = [(p, (0, *counts)[bisect_right(counts, devices // p)]) for p in stages]
             # Stages of the embedding or the head alone are more than the blocks can be cut into.
             tallest = {(data, p > model.num_units): p for p, data in sorted(pairs)}
             is_whole = {d: bool(choices.pipeline) or d * micro_batch == batch for _, d in pairs}

@@ -1,6 +1,6 @@
 """The parallel plans that a scenario admits: rules of models, batches and devices, one after the other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import product
 from math import gcd, prod
 
@@ -15,6 +15,10 @@ from phaze_opt.workload.software import DEGREES, LaunchRule
 from phaze_opt.workload.workload import Workload
 
 _RECOMPUTE = tuple(Recompute)
+Spread = tuple[int, int, int, int, int]
+"""Tensor, context, stages, replicas and micro-batch of plans."""
+LayerKey = tuple[int, int, int, int, int]
+"""Tensor, context, expert and expert tensor degree, and micro-batch: what decides the layers of a plan."""
 
 
 def admitted_plans(
@@ -26,8 +30,9 @@ def admitted_plans(
     sequence_length: int,
     rules: Sequence[LaunchRule] = (),
     has_cuts: bool = False,
+    spreads: Collection[Spread] | None = None,
 ) -> tuple[ParallelPlan, ...]:
-    """Every plan, each once, by rising degrees.
+    """Every plan that is looked at first, each once, by rising degrees.
 
     Args:
         model: what is trained.
@@ -38,44 +43,61 @@ def admitted_plans(
         rules: of the software's launcher.
         has_cuts: whether stages may be cut unevenly: then embedding and head may be stages of their own, and count as
             blocks of equal chunks.
+        spreads: of the plans, in place of those that are looked at first. Beside those are all whose layers none of
+            them has.
     """
     ends = 2 if has_cuts else 0
-    found = set()
-    degrees = ((tensor, *each) for tensor in choices.tensor for each in _expert_degrees(model, choices, tensor))
-    for (tensor, expert, split), context in product(degrees, choices.context):
-        if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
-            continue
-        if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
-            continue
-        devices = num_devices // (tensor * context)
-        for pipeline, data, micro_batch in _spreads(choices, devices, (model.num_units, ends), global_batch):
-            # Devices with tokens of their own for the experts, and those of them that hold the same.
-            routing = data * context * (tensor // split if split else 1)
-            if routing % expert:
+    layers, batch = (model.num_units, ends), (global_batch, sequence_length)
+
+    def plans_of(
+        list_spreads: Callable[[int], Iterator[tuple[int, int, int]]], known: Collection[LayerKey]
+    ) -> set[ParallelPlan]:
+        found = set()
+        degrees = ((tensor, *each) for tensor in choices.tensor for each in _expert_degrees(model, choices, tensor))
+        for (tensor, expert, split), context in product(degrees, choices.context):
+            if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
                 continue
-            copies = routing // expert if split or expert > 1 else 0
-            replicas = max(data * context, copies)
-            num_micro = global_batch // (data * micro_batch)
-            for interleave in _chunk_counts(model, choices, pipeline, num_micro, ends):
-                for (zero, shards), recompute in product(_states(choices, data, replicas, copies), choices.recompute):
-                    found.add(
-                        ParallelPlan(
-                            tensor,
-                            pipeline,
-                            data,
-                            context,
-                            expert,
-                            interleave,
-                            micro_batch,
-                            zero,
-                            shards,
-                            recompute,
-                            is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
-                            expert_tensor=split,
-                        )  # fmt: skip
-                    )
-    batch = (global_batch, sequence_length)
-    return tuple(sorted((plan for plan in found if _is_launched(rules, plan, model, batch)), key=_rank))
+            if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
+                continue
+            for pipeline, data, micro_batch in list_spreads(num_devices // (tensor * context)):
+                if spreads is not None and (tensor, context, pipeline, data, micro_batch) not in spreads:
+                    continue
+                if (tensor, context, expert, split, micro_batch) in known:
+                    continue
+                # Devices with tokens of their own for the experts, and those of them that hold the same.
+                routing = data * context * (tensor // split if split else 1)
+                if routing % expert:
+                    continue
+                copies = routing // expert if split or expert > 1 else 0
+                replicas = max(data * context, copies)
+                num_micro = global_batch // (data * micro_batch)
+                for interleave in _chunk_counts(model, choices, pipeline, num_micro, ends):
+                    for state, recompute in product(_states(choices, data, replicas, copies), choices.recompute):
+                        found.add(
+                            ParallelPlan(
+                                tensor,
+                                pipeline,
+                                data,
+                                context,
+                                expert,
+                                interleave,
+                                micro_batch,
+                                *state,
+                                recompute,
+                                is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
+                                expert_tensor=split,
+                            )  # fmt: skip
+                        )
+        return {plan for plan in found if _is_launched(rules, plan, model, batch)}
+
+    def every(devices: int) -> Iterator[tuple[int, int, int]]:
+        return every_spread(choices, devices, layers, global_batch)
+
+    if spreads is not None:
+        return tuple(sorted(plans_of(every, ()), key=_rank))
+    first = plans_of(lambda devices: first_spreads(choices, devices, layers, global_batch), ())
+    known = {(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.micro_batch) for plan in first}
+    return tuple(sorted(first | plans_of(every, known), key=_rank))
 
 
 def _is_launched(rules: Sequence[LaunchRule], plan: ParallelPlan, model: Workload, batch: tuple[int, int]) -> bool:
@@ -191,10 +213,10 @@ def _divisors(number: int) -> tuple[int, ...]:
     return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
-def _spreads(
+def first_spreads(
     choices: PlanChoices, devices: int, layers: tuple[int, int], global_batch: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Stages, replicas and micro-batches on the devices that tensor and context groups leave, a batch of whole ones.
+    """Stages, replicas and micro-batches on the devices that tensor and context groups leave, as is looked at first.
 
     Where nothing is said of replicas, no more of them would fit beside the stages; where nothing is said of stages
     either, no more stages beside the replicas, be it of ``layers``, the blocks, or of these and the ends, unless each
@@ -212,6 +234,19 @@ def _spreads(
                 may_be = devices % pipeline == 0 if choices.data else data * micro_batch == global_batch
                 if is_held and is_most and (may_be or not is_free):
                     yield pipeline, data, micro_batch
+
+
+def every_spread(
+    choices: PlanChoices, devices: int, layers: tuple[int, int], global_batch: int
+) -> Iterator[tuple[int, int, int]]:
+    """Everything else that the devices hold too; arguments as of `first_spreads`."""
+    for micro_batch in set(choices.micro_batch):
+        for data in choices.data or _divisors(global_batch):
+            if data <= devices and global_batch % (data * micro_batch) == 0:
+                most = min(devices // data, sum(layers))
+                yield from (
+                    (each, data, micro_batch) for each in choices.pipeline or range(1, most + 1) if each <= most
+                )
 
 
 def _chunk_counts(model: Workload, choices: PlanChoices, pipeline: int, num_micro: int, ends: int) -> Iterator[int]:
