@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.plan.plan_spreads import NUM_ENDS, divisors, first_spreads, free_spreads
+from phaze_opt.plan.plan_spreads import NUM_ENDS, first_spreads, free_spreads
 from phaze_opt.record.input_files import shorten
 from phaze_opt.workload.plan import (
     FREE_EXPERT_TENSOR,
@@ -19,6 +19,7 @@ from phaze_opt.workload.plan import (
     PlanChoices,
     Recompute,
     chunked_cuts,
+    divisors,
     nearest_cut,
 )
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, Ints, PlanColumns

@@ -2,22 +2,15 @@
 
 from bisect import bisect_right
 from itertools import product
-from math import isqrt
 
 import numpy as np
 
-from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan import PlanChoices, divisors
 from phaze_opt.workload.plan_columns import Ints
 from phaze_opt.workload.workload import Workload
 
 NUM_ENDS = 2
 """Layers besides the blocks that a stage may have alone: embedding and head."""
-
-
-def divisors(number: int) -> tuple[int, ...]:
-    """All of them, rising."""
-    low = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
-    return tuple(sorted({*low, *(number // each for each in low)}))
 
 
 def first_spreads(model: Workload, num_devices: int, choices: PlanChoices, batch: int) -> Ints:

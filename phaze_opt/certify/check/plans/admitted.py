@@ -1,6 +1,7 @@
 """The parallel plans that a scenario admits: rules of models, batches and devices, one after the other."""
 
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
@@ -46,58 +47,80 @@ def admitted_plans(
         spreads: of the plans, in place of those that are looked at first. Beside those are all whose layers none of
             them has.
     """
-    ends = 2 if has_cuts else 0
-    layers, batch = (model.num_units, ends), (global_batch, sequence_length)
+    job = _Job(model, choices, num_devices, global_batch, sequence_length, rules, 2 if has_cuts else 0)
+    if spreads is not None:
+        return tuple(sorted(job.plans_of(job.every, (), spreads), key=_rank))
+    first = job.plans_of(job.first)
+    known = {(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.micro_batch) for plan in first}
+    return tuple(sorted(first | job.plans_of(job.every, known), key=_rank))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What plans are of, as `admitted_plans` takes it; ``ends`` are layers that may be stages of their own."""
+
+    model: Workload
+    choices: PlanChoices
+    num_devices: int
+    global_batch: int
+    sequence_length: int
+    rules: Sequence[LaunchRule]
+    ends: int
+
+    def first(self, devices: int) -> Iterator[tuple[int, int, int]]:
+        return first_spreads(self.choices, devices, (self.model.num_units, self.ends), self.global_batch)
+
+    def every(self, devices: int) -> Iterator[tuple[int, int, int]]:
+        return every_spread(self.choices, devices, (self.model.num_units, self.ends), self.global_batch)
 
     def plans_of(
-        list_spreads: Callable[[int], Iterator[tuple[int, int, int]]], known: Collection[LayerKey]
+        self,
+        list_spreads: Callable[[int], Iterator[tuple[int, int, int]]],
+        known: Collection[LayerKey] = (),
+        only: Collection[Spread] | None = None,
     ) -> set[ParallelPlan]:
-        found = set()
+        """Plans of other layers than those known, on stages, replicas and micro-batches that devices are given."""
+        model, choices, found = self.model, self.choices, set[ParallelPlan]()
         degrees = ((tensor, *each) for tensor in choices.tensor for each in _expert_degrees(model, choices, tensor))
         for (tensor, expert, split), context in product(degrees, choices.context):
-            if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
+            if self.sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
                 continue
             if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
                 continue
-            for pipeline, data, micro_batch in list_spreads(num_devices // (tensor * context)):
-                if spreads is not None and (tensor, context, pipeline, data, micro_batch) not in spreads:
-                    continue
-                if (tensor, context, expert, split, micro_batch) in known:
-                    continue
-                # Devices with tokens of their own for the experts, and those of them that hold the same.
-                routing = data * context * (tensor // split if split else 1)
-                if routing % expert:
-                    continue
-                copies = routing // expert if split or expert > 1 else 0
-                replicas = max(data * context, copies)
-                num_micro = global_batch // (data * micro_batch)
-                for interleave in _chunk_counts(model, choices, pipeline, num_micro, ends):
-                    for state, recompute in product(_states(choices, data, replicas, copies), choices.recompute):
-                        found.add(
-                            ParallelPlan(
-                                tensor,
-                                pipeline,
-                                data,
-                                context,
-                                expert,
-                                interleave,
-                                micro_batch,
-                                *state,
-                                recompute,
-                                is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
-                                expert_tensor=split,
-                            )  # fmt: skip
-                        )
-        return {plan for plan in found if _is_launched(rules, plan, model, batch)}
+            for pipeline, data, micro_batch in list_spreads(self.num_devices // (tensor * context)):
+                is_known = (tensor, context, expert, split, micro_batch) in known
+                if not is_known and (only is None or (tensor, context, pipeline, data, micro_batch) in only):
+                    found |= self._of((tensor, context, pipeline, data, micro_batch), expert, split)
+        batch = self.global_batch, self.sequence_length
+        return {plan for plan in found if _is_launched(self.rules, plan, model, batch)}
 
-    def every(devices: int) -> Iterator[tuple[int, int, int]]:
-        return every_spread(choices, devices, layers, global_batch)
-
-    if spreads is not None:
-        return tuple(sorted(plans_of(every, ()), key=_rank))
-    first = plans_of(lambda devices: first_spreads(choices, devices, layers, global_batch), ())
-    known = {(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.micro_batch) for plan in first}
-    return tuple(sorted(first | plans_of(every, known), key=_rank))
+    def _of(self, spread: Spread, expert: int, split: int) -> set[ParallelPlan]:
+        """Plans of one spread with their experts split in one way."""
+        (tensor, context, pipeline, data, micro_batch), choices = spread, self.choices
+        # Devices with tokens of their own for the experts, and those of them that hold the same.
+        routing = data * context * (tensor // split if split else 1)
+        if routing % expert:
+            return set()
+        copies = routing // expert if split or expert > 1 else 0
+        states = tuple(_states(choices, data, max(data * context, copies), copies))
+        num_micro = self.global_batch // (data * micro_batch)
+        return {
+            ParallelPlan(
+                tensor,
+                pipeline,
+                data,
+                context,
+                expert,
+                interleave,
+                micro_batch,
+                *state,
+                recompute,
+                is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
+                expert_tensor=split,
+            )
+            for interleave in _chunk_counts(self.model, choices, pipeline, num_micro, self.ends)
+            for state, recompute in product(states, choices.recompute)
+        }
 
 
 def _is_launched(rules: Sequence[LaunchRule], plan: ParallelPlan, model: Workload, batch: tuple[int, int]) -> bool:
