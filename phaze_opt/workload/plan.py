@@ -328,8 +328,9 @@ whole experts within a group, and degrees between, are tried where they are give
 class PlanChoices:
     """What each field of a plan may be; an empty tuple leaves a degree to the devices and the model.
 
-    Free pipeline and data degrees are all that the devices hold; data degrees divide the batch. Free expert and interleaving degrees are those that divide the model's experts and blocks,
-    free expert tensor degrees `FREE_EXPERT_TENSOR`.
+    Free pipeline and data degrees are all that the devices hold; data degrees divide the batch. Free expert and
+    interleaving degrees are those that divide the model's experts and blocks, free expert tensor degrees
+    `FREE_EXPERT_TENSOR`.
     """
 
     tensor: tuple[int, ...] = FREE_TENSOR
