@@ -30,7 +30,6 @@ from typing import Any
 
 import numpy as np
 from claims import DEVICES, GLOBAL_BATCH, TOLERANCE
-from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
@@ -47,6 +46,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.plan_metrics import plan_runs
 from phaze_opt.objective.scenario import Scenario, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.units import MEBI
 
@@ -226,7 +226,7 @@ def _shares_of_arrays(model: str, chip: Accelerator) -> tuple[float, float, floa
     is_sparse = np.array([any(matmul.pattern for matmul in each.matmuls) for each in step.operators])
     runs = plan_runs(step).sum(axis=0)[:, :2]
 
-    def seconds(values: NDArray[np.float64]) -> float:
+    def seconds(values: Floats) -> float:
         of_passes = [[values[each.columns].sum() for each in (part.forward, part.backward)] for part in step.parts]
         return float((runs * np.array(of_passes)).sum())
 

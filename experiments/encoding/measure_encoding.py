@@ -23,13 +23,13 @@ from typing import Any
 
 import numpy as np
 import optuna
-from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, IntDistribution
 
 from phaze_opt.hardware.area import area_um2_table
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.record.arrays import Floats
 from phaze_opt.search.encodings import clamped, decode_lifted
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.known_spaces import phaze_space
@@ -37,7 +37,6 @@ from phaze_opt.space.search_space import SearchSpace
 
 NUM_TRIALS = 60
 MODELS = ("bert-large", "gpt2-xl", "llama-2-7b", "opt-350m")
-Scores = NDArray[np.float64]
 OUTER_SAMPLERS: dict[str, Callable[[int], optuna.samplers.BaseSampler]] = {
     "tpe": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=True, constant_liar=True),
     "tpe-univariate": lambda seed: optuna.samplers.TPESampler(seed=seed, multivariate=False),
@@ -155,7 +154,7 @@ def measure_waste(space: SearchSpace) -> dict[str, float]:
 
 
 def run_search(
-    encoding: RawExponents | Encoded | Lifted, scores: Scores, *, sampler: optuna.samplers.BaseSampler
+    encoding: RawExponents | Encoded | Lifted, scores: Floats, *, sampler: optuna.samplers.BaseSampler
 ) -> list[float]:
     """Best score after each of the proposals; zero until the first kept one."""
     study = optuna.create_study(direction="maximize", sampler=sampler)
@@ -173,7 +172,7 @@ def run_search(
     return history
 
 
-def measure_regret(space: SearchSpace, scores: dict[str, Scores], *, num_seeds: int) -> list[dict[str, Any]]:
+def measure_regret(space: SearchSpace, scores: dict[str, Floats], *, num_seeds: int) -> list[dict[str, Any]]:
     """Mean regret after half and all of the proposals, by encoding, sampler and model."""
     codec = Codec(space)
     cases: list[tuple[str, RawExponents | Encoded | Lifted, str]] = [
@@ -228,7 +227,7 @@ def main() -> None:
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     sys.path.insert(0, str(Path(__file__).parent))
     module, function = arguments.objective.split(":")
-    score: Callable[[SearchSpace, str], Scores] = getattr(importlib.import_module(module), function)
+    score: Callable[[SearchSpace, str], Floats] = getattr(importlib.import_module(module), function)
     space = phaze_space()
     scores = {model: score(space, model) for model in arguments.models.split(",")}
     rows = measure_regret(space, scores, num_seeds=arguments.seeds)

@@ -5,11 +5,11 @@ over the space is known exactly.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.training import TrainingSpec
@@ -17,7 +17,7 @@ from phaze_opt.workload.training import TrainingSpec
 MAX_SEQUENCE_LENGTH = 2048
 
 
-def score_space(space: SearchSpace, model_name: str) -> NDArray[np.float64]:
+def score_space(space: SearchSpace, model_name: str) -> Floats:
     """Samples per second of every point of a space, shape (size,), in index order."""
     constants = load_constants()
     model = load_model(model_name)

@@ -25,14 +25,12 @@ from itertools import permutations
 from math import comb, prod
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.flexibility import BLOCK, SWITCHES, Freedom
+from phaze_opt.record.arrays import Ints
 from phaze_opt.record.compiled import compiled
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 LOOPS = "KCYXRS"
 K, C, Y, X, R, S = range(6)
 ORDERS = tuple(permutations(range(6)))

@@ -14,13 +14,12 @@ from importlib import resources
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import least_squares
 
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.validation.collectives import CollectiveCase, read_case
 from phaze_opt.validation.dataset import read_dataset
 
-Floats = NDArray[np.float64]
 RESULT = Path(__file__).with_suffix(".json")
 SOFT_ERROR = 0.05
 
@@ -60,7 +59,7 @@ class Points:
     specified: float
     is_switched: bool
 
-    def only(self, chosen: NDArray[np.bool_]) -> "Points":
+    def only(self, chosen: Flags) -> "Points":
         """Some of the rows."""
         return Points(
             self.seconds[chosen],

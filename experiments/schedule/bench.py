@@ -18,7 +18,6 @@ import highspy
 import numba
 import numpy as np
 import pyomo
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.graph.build import build_model_graph
@@ -28,6 +27,7 @@ from phaze_opt.hardware.area import area_mm2
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
+from phaze_opt.record.arrays import Floats
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem, ScheduleResult, ScheduleStatus
 from phaze_opt.schedule.solve import ScheduleOptions, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
@@ -111,9 +111,7 @@ def timed_layer(instances: list[Instance], options: ScheduleOptions) -> tuple[fl
     return elapsed, results
 
 
-def solve(
-    instance: Instance, latencies: tuple[NDArray[np.float64], NDArray[np.float64]], options: ScheduleOptions
-) -> ScheduleResult:
+def solve(instance: Instance, latencies: tuple[Floats, Floats], options: ScheduleOptions) -> ScheduleResult:
     """One problem, as the objective solves it."""
     problem = instance.problem
     return solve_compiled(

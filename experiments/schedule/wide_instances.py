@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.graph.build import build_model_graph
@@ -16,6 +15,7 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.units import GIBI, MEBI
 from phaze_opt.workload.config import load_model
@@ -31,7 +31,7 @@ NUM_EXPERTS = 8
 MAX_CORES = 4
 NUM_MEASURED_DESIGNS = 40
 SEED = 20261121
-Graph = tuple[tuple[tuple[int, int], ...], list[CoreType], NDArray[np.float64]]
+Graph = tuple[tuple[tuple[int, int], ...], list[CoreType], Floats]
 """Edges, core types and one-core latencies."""
 
 
@@ -123,9 +123,7 @@ def drawn_graph(generator: np.random.Generator, seed: int) -> Graph:
     return edges, types, one_core
 
 
-def random_problem(
-    family: str, seed: int, cores: NDArray[np.int64], graph: Graph, spread: NDArray[np.float64]
-) -> WideInstance:
+def random_problem(family: str, seed: int, cores: Ints, graph: Graph, spread: Floats) -> WideInstance:
     """The instance of a random graph."""
     edges, types, one_core = graph
     problem = ScheduleProblem(
@@ -141,13 +139,13 @@ def random_problem(
 
 
 @cache
-def spread_ratios(num_tc: int, num_vc: int) -> dict[CoreType, NDArray[np.float64]]:
+def spread_ratios(num_tc: int, num_vc: int) -> dict[CoreType, Floats]:
     """I / L by core type: every operator of the layers, heads apart, of four models on 40 designs of these cores."""
     generator = np.random.default_rng((SEED, 5, num_tc, num_vc))
     designs = AcceleratorTable.from_accelerators(
         [drawn_design(generator, num_tc, num_vc) for _ in range(NUM_MEASURED_DESIGNS)]
     )
-    found: dict[CoreType, list[NDArray[np.float64]]] = {}
+    found: dict[CoreType, list[Floats]] = {}
     for model, degree, heads in HEADS:
         for phase in range(2):
             whole = layer_phase(model, phase=phase, degree=degree)
@@ -207,7 +205,7 @@ def layer_phase(model: str, *, phase: int, degree: int) -> OperatorGraph:
     return layer.phases[phase]
 
 
-def split_operators(graph: OperatorGraph, parts: frozenset[str], shares: NDArray[np.float64]) -> OperatorGraph:
+def split_operators(graph: OperatorGraph, parts: frozenset[str], shares: Floats) -> OperatorGraph:
     """Split operators whose first part is named in ``parts``: share k of each feeds only share k of the others."""
     is_split = [operator.name.split("+")[0].split(".")[0] in parts for operator in graph.operators]
     operators: list[Operator] = []
@@ -225,7 +223,7 @@ def split_operators(graph: OperatorGraph, parts: frozenset[str], shares: NDArray
     return OperatorGraph(tuple(operators), tuple(edges))
 
 
-def operator_share(operator: Operator, index: int, shares: NDArray[np.float64]) -> Operator:
+def operator_share(operator: Operator, index: int, shares: Floats) -> Operator:
     """One head's or expert's share: an equal share of the batch, rows in proportion to the share."""
     count, share = len(shares), float(shares[index])
     return replace(

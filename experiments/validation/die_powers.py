@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 from dies import summary, whole_dies
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.silicon.die_columns import DieRates
 from phaze_opt.hardware.silicon.die_constants import load_die_constants, power_constants
 from phaze_opt.hardware.silicon.die_power import die_power
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import GIGA, PICO
 from phaze_opt.validation.family import FitParameter, Part
 from phaze_opt.validation.fit import Expectation, fit_parameters
@@ -29,7 +29,6 @@ from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.silicon.dies import dies_of_rows
 
 OUT = Path(__file__).with_name("die_powers.json")
-Floats = NDArray[np.float64]
 
 POWER_GROUP = "silicon/power"
 POWER_ERROR = 0.2

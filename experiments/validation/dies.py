@@ -17,7 +17,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.area import glb_area_um2
 from phaze_opt.hardware.constants import load_constants
@@ -28,6 +27,7 @@ from phaze_opt.hardware.silicon.die_area import die_area
 from phaze_opt.hardware.silicon.die_constants import AREA_GROUP, FITTED_AREAS, area_constants, load_die_constants
 from phaze_opt.hardware.silicon.die_edge import die_edge
 from phaze_opt.hardware.silicon.die_report import DieReport, die_report
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import GIGA, MEBI, um2_to_mm2
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.held_out import leave_one_out, predict_held_out
@@ -45,7 +45,6 @@ from phaze_opt.validation.silicon.dies import (
 from phaze_opt.validation.silicon.process_scaling import area_factor
 
 OUT = Path(__file__).with_name("dies.json")
-Floats = NDArray[np.float64]
 
 FLOORPLANNED = ("GA100", "Aldebaran GCD", "TPUv1", "TPUv4i")
 """Dies whose parts set what constants are expected to be: leaving them out of the fit does not make them unseen."""

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 from homes import homes
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import Family
@@ -31,7 +31,6 @@ RECORD = "half_splits.json"
 SMALL = 60
 """Sets with fewer ids are divided evenly, others id by id, as the published draw does."""
 DRAWS = 2000
-Floats = NDArray[np.float64]
 
 
 def main() -> None:

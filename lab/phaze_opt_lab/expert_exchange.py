@@ -6,12 +6,12 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import element_bytes, path_of
 from phaze_opt.hardware.fabrics import Fabric, find_fabric
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import MICRO
 from phaze_opt.validation.collectives import LEAST_ROWS
 from phaze_opt.validation.family import Family, FitParameter, Part
@@ -29,7 +29,6 @@ from phaze_opt_lab.estimate.expert_exchange import (
     group_of,
 )
 
-Floats = NDArray[np.float64]
 USUAL_UNITS = 20
 """Multiprocessors that DeepEP's kernels take unless told."""
 USUAL_EXPERTS = 256

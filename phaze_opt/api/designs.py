@@ -19,16 +19,15 @@ from phaze_opt.certify.events import ProofEvent
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.jobs.certify import NEEDED, OF_PROOFS, ProofOptions, check_given, checked, pose_proof
-from phaze_opt.jobs.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
+from phaze_opt.jobs.certify import NEEDED, ProofRequest, check_given, checked, pose_proof
 from phaze_opt.jobs.proof import ProofRun, Proofs
 from phaze_opt.jobs.scenario import load_models, load_space
-from phaze_opt.jobs.search import SearchOptions, pose_search
+from phaze_opt.jobs.search import SearchRequest, pose_search
 from phaze_opt.jobs.search_answer import SearchAnswer
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Aim, Goal
-from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
+from phaze_opt.record.result_fields import values_of
 from phaze_opt.report.certificate_page import gap_figure
 from phaze_opt.report.figures import history_figure, pareto_figure
 from phaze_opt.report.proof import answer_to_json as proof_to_json
@@ -44,9 +43,6 @@ if TYPE_CHECKING:
 
 UNTRACKED: dict[str, Any] = {"tracking": {"default": False}}
 """From Python a run is recorded where that is asked for; the result is at hand."""
-
-OF_FRONTS = ("throughput_samples_per_s", "upper_samples_per_s", "tdp_w", "area_mm2", "cost_usd")
-"""Figures of a design on a front; its cost where that is a goal."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -216,9 +212,8 @@ class ProvedDesign(Result):
     def rows(self) -> Iterable[Mapping[str, Fact]]:
         """A row for each of the best designs, best first; of a front for each design on it, fastest first."""
         for design in self.result.front:
-            goals = {name: getattr(design, name) for name in OF_FRONTS}
-            known = {name: float(value) for name, value in goals.items() if value is not None}
-            yield {**known, "num_tied": design.num_tied, **_sizes(design.point)}
+            known = {name: value for name, value in values_of(design).items() if value is not None}
+            yield {**known, **_sizes(design.point)}
         if self.result.certificate.axes:
             return
         for each in self.result.best:
@@ -303,60 +298,29 @@ class CheckedProof(Result):
 
 
 @partial(with_keywords, reads={"strategy": plugin_name, "pruner": plugin_name})
-def search(
-    *,
-    models: ModelOptions,
-    options: SearchOptions,
-    scenario: ScenarioOptions,
-    space: SpaceOptions,
-    costs: CostOptions,
-    beside: BaselineOptions,
-    records: Annotated[RecordOptions, UNTRACKED],
-    given: frozenset[str],
-    watch: KeptWords,
-) -> SearchedDesign:
+def search(*, asked: Annotated[SearchRequest, UNTRACKED], watch: KeptWords) -> SearchedDesign:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest.
 
     ``strategy`` and ``pruner`` may be objects too; options of theirs may be a mapping. Ctrl-C ends the search with what
     it has found.
     """
-    with said_of("model" if models.model else "models"):
-        loaded = load_models(models, is_heterogeneous=options.heterogeneous)
-    posed = pose_search(
-        loaded,
-        models=models,
-        options=options,
-        scenario=scenario,
-        space=space,
-        costs=costs,
-        beside=beside,
-        records=records,
-        is_network_named="network" in given,
-    )
-    points = load_space(space, posed.scenario)
-    session = open_tracker(records.chosen_tracker, config_of(records))
+    with said_of("model" if asked.models.model else "models"):
+        loaded = load_models(asked.models, is_heterogeneous=asked.options.heterogeneous)
+    posed = pose_search(asked, loaded)
+    points = load_space(asked.space, posed.scenario)
+    session = open_tracker(asked.records.chosen_tracker, config_of(asked.records))
     answer = posed.answer(points, (session,), watch)
     record_and_deliver(session, write_pages(answer, None, watch, is_tracked=bool(session.tracking_uri)), watch)
     return SearchedDesign(answer, session, (*watch.sentences, *(note.sentence for note in answer.notes)))
 
 
 @with_keywords
-def certify(
-    *,
-    models: ModelOptions,
-    proof: ProofOptions,
-    scenario: Annotated[ScenarioOptions, OF_PROOFS],
-    space: SpaceOptions,
-    costs: CostOptions,
-    beside: BaselineOptions,
-    records: Annotated[RecordOptions, UNTRACKED],
-    given: frozenset[str],
-    watch: KeptWords,
-) -> ProvedDesign | CheckedProof:
+def certify(*, asked: Annotated[ProofRequest, UNTRACKED], watch: KeptWords) -> ProvedDesign | CheckedProof:
     """Prove which design of a whole space is best, within a tolerance; ``check=DIRECTORY`` checks such a proof.
 
     Ctrl-C keeps what is done; ``resume=True`` goes on from there.
     """
+    given, proof = asked.given, asked.proof
     if proof.check is not None:
         extra = sorted(given - {"check"})
         if extra:
@@ -368,21 +332,10 @@ def certify(
     if missing:
         message = f"must be given: certify({', '.join(f'{name}=...' for name in missing)})"
         raise InputError(message, key=", ".join(missing))
-    with said_of("model" if models.model else "models"):
-        loaded = load_models(models)
-    run = pose_proof(
-        loaded,
-        proof,
-        scenario,
-        records,
-        costs=costs,
-        beside=beside,
-        common=models.common,
-        space=space,
-        watch=watch,
-        is_network_named="network" in given,
-    )
-    session = open_certificate_tracker(records.chosen_tracker, config_of(records))
+    with said_of("model" if asked.models.model else "models"):
+        loaded = load_models(asked.models)
+    run = pose_proof(asked, loaded, watch)
+    session = open_certificate_tracker(asked.records.chosen_tracker, config_of(asked.records))
     run.observe = session.observe
     try:
         proofs = run.find()

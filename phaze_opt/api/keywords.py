@@ -7,23 +7,22 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import is_dataclass
 from enum import Enum
-from functools import wraps
+from functools import partial, wraps
 from numbers import Integral
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.errors import InputError
-from phaze_opt.jobs.option_values import number, parse_integers, varied
+from phaze_opt.jobs.option_values import AskedOptions, asked_options, number, parse_integers
 from phaze_opt.objective.scenario_options import Declaration, Kind, declarations
 from phaze_opt.record.suggestions import suggest
 
 _T = TypeVar("_T")
-GIVEN, WATCH = "given", "watch"
-"""Parameters of a function that asks which options were given, and of what hears of it while it runs."""
+WATCH = "watch"
+"""Parameter of a function for what hears of it while it runs."""
 ON_PROGRESS = "on_progress"
 _FLAG = re.compile(r"--[a-z][a-z-]*")
 
@@ -33,9 +32,9 @@ def with_keywords(
 ) -> Callable[..., _T]:
     """Give a function one keyword a field of every dataclass of options that it takes; all else stays as it is.
 
-    A parameter annotated with such a dataclass (``Annotated[Options, {field: {attribute: value}}]`` where the command
-    declares a field differently) gets a value of it. What goes wrong is said of the keyword, and nothing is printed:
-    ``on_progress`` is told of a stage, how much of it is done, of how much (None: not known yet), and a few words.
+    A parameter annotated with such a dataclass, or with a request of several (`jobs.option_values.asked_options`), gets
+    a value of it. What goes wrong is said of the keyword, and nothing is printed: ``on_progress`` is told of a stage,
+    how much of it is done, of how much (None: not known yet), and a few words.
 
     Args:
         function: what runs.
@@ -45,18 +44,18 @@ def with_keywords(
         InputError: from the function returned, with the keyword as its key: unknown, missing, or a value that breaks
             the rule of its declaration.
     """
-    groups: dict[str, tuple[type, Sequence[Declaration]]] = {}
+    asked: dict[str, AskedOptions] = {}
     flat: list[inspect.Parameter] = []
     for parameter in inspect.signature(function, eval_str=True).parameters.values():
-        kind, *changes = get_args(parameter.annotation) or (parameter.annotation,)
-        if not (is_dataclass(kind) and isinstance(kind, type)):
-            flat += [] if parameter.name in (GIVEN, WATCH) else [parameter]
+        group = asked_options(parameter.annotation)
+        if group is None:
+            flat += [] if parameter.name == WATCH else [parameter]
             continue
-        groups[parameter.name] = kind, varied(kind, changes[0] if changes else {})
-        flat += [_parameter(known) for known in groups[parameter.name][1]]
+        asked[parameter.name] = group
+        flat += [_parameter(known) for known in group.declared]
     flat.append(inspect.Parameter(ON_PROGRESS, inspect.Parameter.KEYWORD_ONLY, default=None))
     flat.sort(key=lambda each: each.kind)
-    declared = {known.name: known for _, all_known in groups.values() for known in all_known}
+    declared = {known.name: known for group in asked.values() for known in group.declared}
     own = {each.name for each in flat} - declared.keys()
     aliases = {known.alias: known.name for known in declared.values() if known.alias}
     wanted = inspect.signature(function).parameters.keys()
@@ -68,11 +67,11 @@ def with_keywords(
         options = {name: value for name, value in named.items() if name not in own}
         options |= {name: read(options[name]) for name, read in reads.items() if options.get(name) is not None}
         rest: dict[str, Any] = {name: value for name, value in named.items() if name in own}
-        hidden = {GIVEN: frozenset(named), WATCH: KeptWords(show)}
-        rest |= {name: value for name, value in hidden.items() if name in wanted}
+        rest |= {WATCH: KeptWords(show)} if WATCH in wanted else {}
         with _said_of_keywords(declared, own):
             _check_names(options, declared, own, function.__name__)
-            built = {name: kind(**_values(kind, known, options)) for name, (kind, known) in groups.items()}
+            given = frozenset(named)
+            built = {name: group.built(partial(_values, given=options), given) for name, group in asked.items()}
             return function(*positional, **rest, **built)
 
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]

@@ -5,30 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
 from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.api.keywords import said_of, with_keywords
 from phaze_opt.api.shown import Fact, Result
 from phaze_opt.errors import InputError
+from phaze_opt.graph.any_model import AnyModel
 from phaze_opt.jobs.evaluate import price_baselines, price_job
-from phaze_opt.jobs.evaluate_request import (
-    DEFAULT_TOP,
-    NETWORK_OF_THE_MACHINE,
-    ChipOptions,
-    EvaluateRequest,
-    MachineOptions,
-    ShownOptions,
-)
-from phaze_opt.jobs.options import CostOptions
+from phaze_opt.jobs.evaluate_request import DEFAULT_TOP, EvaluateOptions, EvaluateRequest, PlanOptions
 from phaze_opt.jobs.priced_job import PricedJob
 from phaze_opt.jobs.scenario import named_models
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.scenario_options import ScenarioOptions
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.record.plain_data import field_values
+from phaze_opt.record.result_fields import headlines_of
 from phaze_opt.report.figures import breakdown_figure
 from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.priced_job import job_to_json
@@ -38,15 +31,7 @@ from phaze_opt.workload.plan import ParallelPlan
 if TYPE_CHECKING:
     from plotly.graph_objects import Figure
 
-FIGURES = (
-    "throughput_samples_per_s",
-    "throughput_tokens_per_s",
-    "iteration_time_s",
-    "mfu",
-    "area_mm2",
-    "tdp_w",
-    "throughput_per_tdp",
-)
+FIGURES = tuple(each.name for each in headlines_of(Evaluation))
 """Of an evaluation, in the order of a result's text; None where not known."""
 OF_DEGREES = ("tensor", "pipeline", "data", "context", "expert", "micro_batch", "interleave", "zero", "recompute")
 """Columns of a plan that every frame of plans has."""
@@ -223,56 +208,32 @@ class PlanList(Result):
 
 
 @with_keywords
-def evaluate(
-    *,
-    chip: ChipOptions,
-    machine: MachineOptions,
-    scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE],
-    shown: ShownOptions,
-    costs: CostOptions,
-    sensitivity: bool = False,
-    given: frozenset[str],
-    watch: KeptWords,
-) -> PricedDesign:
+def evaluate(*, asked: EvaluateOptions, sensitivity: bool = False, watch: KeptWords) -> PricedDesign:
     """Price training on one accelerator, designed or real; degrees that are given stay, the others are searched.
 
     ``sensitivity`` varies every assumption of a design over its range.
     """
-    network = scenario.network if "network" in given else None
-    request = _request(chip, machine, scenario, costs, network)
-    request = replace(request, with_sensitivity=sensitivity, has_range=shown.has_range)
-    return replace(_priced(request, watch, baseline=shown.baseline), top=shown.top)
+    request = asked.request(_models(asked), has_range=asked.shown.has_range, with_sensitivity=sensitivity)
+    return replace(_priced(request, watch, baseline=asked.shown.baseline), top=asked.shown.top)
 
 
 @with_keywords
-def plans(
-    *,
-    chip: ChipOptions,
-    machine: MachineOptions,
-    scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE],
-    costs: CostOptions,
-    given: frozenset[str],
-    watch: KeptWords,
-) -> PlanList:
+def plans(*, asked: PlanOptions, watch: KeptWords) -> PlanList:
     """Rank every parallel plan of a model on one accelerator that the degrees given leave.
 
     Raises:
         InputError: several models or Phaze's placements are asked for, which have no list of plans.
     """
-    network = scenario.network if "network" in given else None
-    request = replace(_request(chip, machine, scenario, costs, network), has_range=False)
+    request = asked.request(_models(asked), has_range=False, with_sensitivity=False)
     if len(request.models) > 1 or request.is_placed:
         message = "plans are of one model, and Phaze's placements have none; po.evaluate prices both"
         raise InputError(message, key="model" if len(request.models) > 1 else "plans")
     return PlanList(_priced(request, watch, baseline=""))
 
 
-def _request(
-    chip: ChipOptions, machine: MachineOptions, scenario: ScenarioOptions, costs: CostOptions, network: str | None
-) -> EvaluateRequest:
+def _models(asked: PlanOptions) -> tuple[AnyModel, ...]:
     with said_of("model"):
-        models = named_models(chip.model, source="--model", allow_unknown=chip.allow_unknown)
-    return EvaluateRequest(models, chip.arch, chip.micro_batch, network, scenario, machine, costs=costs.terms())
+        return named_models(asked.chip.model, source="--model", allow_unknown=asked.chip.allow_unknown)
 
 
 def _priced(request: EvaluateRequest, watch: KeptWords, *, baseline: str) -> PricedDesign:
@@ -287,7 +248,7 @@ def cost_facts(bill: Bill | None) -> dict[str, Fact]:
     """What a device and its cluster cost to buy, where known."""
     if bill is None:
         return {}
-    return {"device_usd": bill.device_usd, "capex_usd": float(bill.owned.capex_usd)}
+    return {each.name: getattr(bill, each.name) for each in headlines_of(Bill)}
 
 
 def plan_words(plan: ParallelPlan) -> str:

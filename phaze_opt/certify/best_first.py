@@ -7,7 +7,6 @@ of it is done. So nothing depends on how many processes there are, or on where a
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.exact_solution import NUM_EFFORTS
@@ -16,9 +15,7 @@ from phaze_opt.certify.point_proof import PointOutcome, RefineGoal
 from phaze_opt.certify.point_table import ProofState, solved_value
 from phaze_opt.certify.tasks import ProofBench, RefineWork, pack_entries
 from phaze_opt.objective.evaluation import Effort
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from phaze_opt.record.arrays import Floats, Ints
 
 FIRST_ROUND, LARGEST_ROUND = 4, 64
 """Points of the first round, doubled up to the largest: the incumbent rises most in the first."""

@@ -19,13 +19,10 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scheduled_plan import least_step
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.placement.solve import solve_placement
+from phaze_opt.record.arrays import Floats, Ints, ShortInts
 from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Rows = NDArray[np.int32]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +40,7 @@ class BoundRows:
     reason: NDArray[np.int8]
     area_mm2: Floats
     tdp_w: Floats
-    entries: Rows
+    entries: ShortInts
 
     @classmethod
     def joined(cls, parts: "Sequence[BoundRows]") -> "BoundRows":
@@ -140,7 +137,7 @@ class SpaceBounder:
             rates[row] = rate_upper
         return rates
 
-    def _optima(self, columns: PointColumns, *, enough_rate: float) -> Iterator[tuple[int, float, Rows]]:
+    def _optima(self, columns: PointColumns, *, enough_rate: float) -> Iterator[tuple[int, float, ShortInts]]:
         """Of each design its place, its bound by the optimal placement and the pool entries behind that."""
         chips, micro_batches = chips_of(columns, self.objective.constants), columns.micro_batch
         models = range(len(self.objective.scenario.models))

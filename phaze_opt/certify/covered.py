@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import BoundRows, SpaceBounder
 from phaze_opt.certify.exact_solution import solve_point
@@ -23,13 +22,12 @@ from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.frontier import FrontierRows, with_no_slower
 from phaze_opt.space.grid import Grid, PartOfSpace
 from phaze_opt.space.search_space import SearchSpace
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MORE_ROWS = 4096
 """Dies that get rows at once, the largest bounds first: each lowers the bounds of those with less."""
 LOOKED_AT = 8

@@ -15,7 +15,6 @@ from functools import partial
 from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.best_first import AHEAD, FIRST_ROUND, LARGEST_ROUND, MAX_STAIRS, PROOF_SLACK, SAME
 from phaze_opt.certify.bounding import BoundRows
@@ -30,11 +29,9 @@ from phaze_opt.certify.proof import OnProgress, Proof, do_round
 from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.certify.tasks import BoundPoints, ProofBench, RefineWork, Workers, pack_entries
 from phaze_opt.hardware.chip_template import JOINED_AXES, NEVER_SLOWS
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.space.axes import ROW_AXES
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 SHARE_OF_BOUNDS = 0.25
 """Share of the tolerance that dies may keep open by bounds alone: solutions fall short of them by some."""
 RELAXED_AHEAD = 512

@@ -9,16 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import BoundRows, SpaceBounder
 from phaze_opt.certify.exact_solution import solve_point
 from phaze_opt.certify.point_table import ProofState
 from phaze_opt.hardware.chip_template import AXIS, NEVER_SLOWS, DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.record.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 CHUNK_PRICED = 65536
 """Points priced at once."""
 CHUNK_GROUPS = 64

@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.leanest import LEAN_ORDER, first_that
@@ -19,10 +18,9 @@ from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_denominators, goal_values
 from phaze_opt.objective.least_within import WITHIN, LeastDesign, LeastOf, ValuedDesign, least_among, savings_of
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.space.search_space import Positions
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 MAX_EVALUATIONS = 20
 """Points evaluated for one answer, the least first; beyond that the least of those known to attain enough is named."""
 NUM_STARTS = 2

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 import numpy as np
-from numpy.typing import NDArray
 from pydantic import PlainSerializer, PlainValidator
 
 from phaze_opt.certify.bounding import BoundOptimum, SpaceBounder
@@ -21,6 +20,7 @@ from phaze_opt.objective.best_placement import HANG_GUARD_S
 from phaze_opt.objective.bound_phases import MakespanBounds, PoolKey, pool_key
 from phaze_opt.objective.compile import CompiledPhase
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.plain_data import omit_default
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.block_search import search_block
@@ -32,7 +32,6 @@ from phaze_opt.schedule.proof_search import REACHED, grow_tree
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure
 
-Floats = NDArray[np.float64]
 TIGHT = 1e-9
 """Bounds closer than this, relative, to what a schedule attains are not worth raising."""
 TREE_NODES = (64, 512, 4096)

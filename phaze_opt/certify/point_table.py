@@ -17,10 +17,8 @@ from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.bounds import OUT_OF_MEMORY
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_denominators, goal_values
+from phaze_opt.record.arrays import Flags, Floats, Ints, ShortInts
 
-Rows = NDArray[np.int32]
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _CHUNK = 65536
 """Points priced at once."""
 _REPRODUCED = 1e-9
@@ -45,7 +43,7 @@ class MultiplierTable:
         self._num_slots = num_slots
         self._numbers: dict[int, dict[bytes, int]] = {micro_batch: {} for micro_batch in micro_batches}
 
-    def add(self, micro_batch: int, rows: Rows) -> NDArray[np.int32]:
+    def add(self, micro_batch: int, rows: ShortInts) -> ShortInts:
         """Numbers of rows, shape (num_rows,); new ones are kept in their order."""
         numbers = self._numbers[micro_batch]
         packed = np.ascontiguousarray(rows, dtype=np.int32)
@@ -58,13 +56,13 @@ class MultiplierTable:
         # Without slots every row is the same empty one.
         return np.array(found if width else [numbers.setdefault(b"", 0)] * len(packed), dtype=np.int32)
 
-    def rows(self, micro_batch: int) -> Rows:
+    def rows(self, micro_batch: int) -> ShortInts:
         """All rows in the order of their numbers, shape (num_rows, num_slots)."""
         data = b"".join(self._numbers[micro_batch])
         shape = (len(self._numbers[micro_batch]), self._num_slots)
         return np.array(np.frombuffer(data, dtype=np.int32).reshape(shape), dtype=np.int32)
 
-    def compacted(self, micro_batch: int, numbers: NDArray[np.int32]) -> tuple[Rows, NDArray[np.int32]]:
+    def compacted(self, micro_batch: int, numbers: ShortInts) -> tuple[ShortInts, ShortInts]:
         """The rows that ``numbers`` use, numbered anew by first use, and the new numbers."""
         used, first, inverse = np.unique(numbers, return_index=True, return_inverse=True)
         order = np.argsort(first, kind="stable")
@@ -137,9 +135,9 @@ class ProofState:
     reason: NDArray[np.int8] = field(init=False)
     area_mm2: Floats = field(init=False)
     tdp_w: Floats = field(init=False)
-    row: NDArray[np.int32] = field(init=False)
-    is_exact: NDArray[np.bool_] = field(init=False)
-    is_shared: NDArray[np.bool_] = field(init=False)
+    row: ShortInts = field(init=False)
+    is_exact: Flags = field(init=False)
+    is_shared: Flags = field(init=False)
     visits: NDArray[np.int8] = field(init=False)
     solved: dict[int, SolvedPoint] = field(default_factory=dict)
     best: Incumbent | None = None
@@ -188,7 +186,7 @@ class ProofState:
         self.rate_upper[better], self.is_exact[better] = rates, True
         self.reason[better[rates == 0.0]] = OUT_OF_MEMORY
 
-    def enter(self, indices: Ints, entries: Rows) -> None:
+    def enter(self, indices: Ints, entries: ShortInts) -> None:
         """Note the pool entries by which points are bounded."""
         micro_batches = self.problem.rows.columns(indices).micro_batch
         for micro_batch in np.unique(micro_batches).tolist():
@@ -308,7 +306,7 @@ def _rank(entry: Incumbent) -> tuple[float, float, float, int]:
 
 
 def rank_solved(
-    problem: CertifyProblem, solved: Mapping[int, SolvedPoint], values_upper: NDArray[np.float64], num_best: int
+    problem: CertifyProblem, solved: Mapping[int, SolvedPoint], values_upper: Floats, num_best: int
 ) -> tuple[RankedDesign, ...]:
     """The best solved points: by value, then least area, TDP and index; equal values share a rank.
 
@@ -339,7 +337,7 @@ def rank_solved(
     return tuple(designs)
 
 
-def flatness_of(best: float, attained: Sequence[float], values_upper: NDArray[np.float64]) -> tuple[Flatness, ...]:
+def flatness_of(best: float, attained: Sequence[float], values_upper: Floats) -> tuple[Flatness, ...]:
     """How many points come near a best value: at least those that attain it, at most those whose bound does."""
     if best == 0.0:
         return tuple(Flatness(within, 0, 0) for within in WITHIN)

@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import SpaceBounder
 from phaze_opt.certify.certificate import (
@@ -23,6 +22,7 @@ from phaze_opt.certify.certificate import (
     VectorEntry,
 )
 from phaze_opt.graph.operator import CoreType
+from phaze_opt.record.arrays import ShortInts
 from phaze_opt.schedule import duals, proof_tree
 from phaze_opt.schedule.block_search import SearchedBlock
 from phaze_opt.schedule.dual_pool import PoolEntry
@@ -31,7 +31,6 @@ from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_tree import ProofNode, ProofTree
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block
 
-Entries = NDArray[np.int32]
 _T = TypeVar("_T")
 _TYPE_OF_BIT = {0: CoreType.NONE, TC_BIT: CoreType.TC, VC_BIT: CoreType.VC}
 _BIT_OF_TYPE = {core_type: bit for bit, core_type in _TYPE_OF_BIT.items()}
@@ -161,8 +160,8 @@ def certified_entry(entry: PoolEntry, block: Block) -> BoundEntry:
 
 
 def without_unused(
-    pool: PoolFile, tables: Mapping[str, Entries], slots: Sequence[Slot]
-) -> tuple[PoolFile, dict[str, Entries]]:
+    pool: PoolFile, tables: Mapping[str, ShortInts], slots: Sequence[Slot]
+) -> tuple[PoolFile, dict[str, ShortInts]]:
     """A pool without the entries that no row names, and the tables of rows by their new numbers.
 
     Args:

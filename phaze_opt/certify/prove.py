@@ -31,10 +31,10 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import ORDERED_KINDS
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Aim, FrontAxis, Goal, goal_denominators
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.input_files import open_ordinary
 from phaze_opt.record.lock import locked
 
-Floats = NDArray[np.float64]
 _LOGGER = logging.getLogger(__name__)
 BUSY = "another process is proving this problem; wait for it, or work in another directory"
 
@@ -260,7 +260,7 @@ def read_front(certificate: Certificate, directory: Path, problem: CertifyProble
             index=row,
             point=problem.rows.point(row),
             throughput_samples_per_s=float(attained[row]),
-            upper_samples_per_s=float(upper[row]),
+            upper_bound_samples_per_s=float(upper[row]),
             tdp_w=float(tdp_w[row]),
             area_mm2=float(area_mm2[row]),
             cost_usd=float(cost_usd[row]) if has_cost else None,

@@ -7,6 +7,7 @@ from pathlib import Path
 from phaze_opt.certify.certificate import Certificate
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.result_fields import Better, Digits, result_field
 
 
 class CertifyStage(StrEnum):
@@ -68,12 +69,12 @@ class FrontDesign:
 
     index: int
     point: DesignPoint
-    throughput_samples_per_s: float
-    upper_samples_per_s: float
-    tdp_w: float
-    area_mm2: float
-    cost_usd: float | None
-    num_tied: int
+    throughput_samples_per_s: float = result_field("samples/s", "samples/s", "attained", better=Better.HIGHER)
+    upper_bound_samples_per_s: float = result_field("bound of samples/s", "samples/s", "that it does not exceed")
+    tdp_w: float = result_field("TDP", "W", "of a chip", better=Better.LOWER)
+    area_mm2: float = result_field("area", "mm2", "of a chip", better=Better.LOWER)
+    cost_usd: float | None = result_field("cost", "USD", "of a device, where it is a goal", better=Better.LOWER)
+    num_tied: int = result_field("ties", "", "designs that may equal it", digits=Digits.COUNT)
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.bounding import BoundRows, SpaceBounder
 from phaze_opt.certify.point_proof import PointOutcome, PointRefiner, RefineGoal
@@ -16,6 +15,7 @@ from phaze_opt.certify.pool_entries import NewEntry, PoolWriter
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.objective.bound_phases import PhasePools
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.record.arrays import Ints
 from phaze_opt.record.workers import Bench, Tell, WorkerPool
 from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
@@ -36,7 +36,7 @@ class BoundWork:
 class BoundPoints:
     """Bound some points by the pools that ``additions`` make, as in `RefineWork`."""
 
-    indices: NDArray[np.int64]
+    indices: Ints
     additions: tuple[bytes, ...] = field(default=(), repr=False)
 
 
@@ -74,7 +74,7 @@ class BoundChunk:
     """
 
     rows: BoundRows
-    row_of: NDArray[np.int64]
+    row_of: Ints
 
     @classmethod
     def of(cls, rows: BoundRows) -> "BoundChunk":

@@ -44,6 +44,7 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proof import Proof
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXES
+from phaze_opt.record.arrays import ShortInts
 from phaze_opt.record.input_files import MAX_PART_BYTES, MAX_PARTS, MAX_VALUES, count_values, line_share
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.record.whole_file import sync_directory as sync_path
@@ -172,7 +173,7 @@ def _provenance(proof: Proof, wall_s: float) -> CertificateProvenance:
     )
 
 
-def _multipliers(state: ProofState) -> tuple[dict[str, Any], NDArray[np.int32]]:
+def _multipliers(state: ProofState) -> tuple[dict[str, Any], ShortInts]:
     """Tables by micro-batch with only the rows in use, and the row of every point."""
     numbers = np.full(len(state.row), NO_MULTIPLIERS, dtype=np.int32)
     micro_batches = state.problem.rows.columns(np.arange(len(state.row), dtype=np.int64)).micro_batch
@@ -183,7 +184,7 @@ def _multipliers(state: ProofState) -> tuple[dict[str, Any], NDArray[np.int32]]:
     return tables, numbers
 
 
-def _write_points(state: ProofState, numbers: NDArray[np.int32], path: Path) -> None:
+def _write_points(state: ProofState, numbers: ShortInts, path: Path) -> None:
     """``points.parquet``."""
     import pyarrow as pa
     import pyarrow.parquet as pq

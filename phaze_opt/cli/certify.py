@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
@@ -22,10 +22,8 @@ from phaze_opt.cli.output import (
 )
 from phaze_opt.cli.progress import TerminalWatch
 from phaze_opt.errors import CertificateError, InputError
-from phaze_opt.jobs.certify import NEEDED, OF_PROOFS, ProofOptions, check_given, checked, pose_proof
-from phaze_opt.jobs.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
+from phaze_opt.jobs.certify import NEEDED, ProofRequest, check_given, checked, pose_proof
 from phaze_opt.jobs.scenario import load_models
-from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
 
 if TYPE_CHECKING:
     from phaze_opt.certify.events import ProofEvent
@@ -41,13 +39,7 @@ NOTHING_FOUND = {"architecture": None, "is_feasible": False, "points": 0, "file"
 def certify(
     context: typer.Context,
     *,
-    models: ModelOptions,
-    proof: ProofOptions,
-    scenario: Annotated[ScenarioOptions, OF_PROOFS],
-    space: SpaceOptions,
-    costs: CostOptions,
-    beside: BaselineOptions,
-    records: RecordOptions,
+    asked: ProofRequest,
     report: options.ReportOption = None,
     details: options.DetailsOption = False,
     json: options.JsonOption = False,
@@ -58,31 +50,19 @@ def certify(
     Ctrl-C keeps what is done and --resume goes on from there. A proof that ends above its tolerance exits with 0 and
     says so; `is_proved` tells programs.
     """
-    if proof.check is not None:
+    if asked.proof.check is not None:
         _refuse_beside_check(context)
-        _check(proof.check, is_json=json)
+        _check(asked.proof.check, is_json=json)
         return
-    given = frozenset(str(each.name) for each in context.command.params if options.is_given(context, str(each.name)))
-    check_given(given, is_robust=proof.robust)
-    check_needed(given)
-    loaded = load_models(models)
+    check_given(asked.given, is_robust=asked.proof.robust)
+    check_needed(asked.given)
+    loaded = load_models(asked.models)
     check_file_to_write(report, option="--report", example="certificate.html")
     from phaze_opt.track.guard import config_of, open_certificate_tracker
 
     with ending_without_design(NOTHING_FOUND, is_json=json):
-        run = pose_proof(
-            loaded,
-            proof,
-            scenario,
-            records,
-            costs=costs,
-            beside=beside,
-            common=models.common,
-            space=space,
-            watch=TerminalWatch(json),
-            is_network_named="network" in given,
-        )
-    session = open_certificate_tracker(records.chosen_tracker, config_of(records))
+        run = pose_proof(asked, loaded, TerminalWatch(json))
+    session = open_certificate_tracker(asked.records.chosen_tracker, config_of(asked.records))
     run.observe = session.observe
     found = _prove(run, session, is_json=json)
     _conclude(run, found, session, report, is_json=json, is_detailed=details)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from phaze_opt.cli.options import DetailsOption, JsonOption, ReportOption, is_given, with_options
+from phaze_opt.cli.options import DetailsOption, JsonOption, ReportOption, with_options
 from phaze_opt.cli.output import (
     check_file_to_write,
     end_infeasible,
@@ -23,11 +23,10 @@ from phaze_opt.cli.output import (
     say,
 )
 from phaze_opt.cli.progress import TerminalWatch
-from phaze_opt.jobs.evaluate_request import NETWORK_OF_THE_MACHINE, ChipOptions, MachineOptions, ShownOptions
-from phaze_opt.jobs.options import RECORDS, CostOptions
+from phaze_opt.jobs.evaluate_request import EvaluateOptions
+from phaze_opt.jobs.options import RECORDS
 from phaze_opt.jobs.scenario import named_models
 from phaze_opt.jobs.watch import spared
-from phaze_opt.objective.scenario_options import ScenarioOptions
 
 if TYPE_CHECKING:
     from phaze_opt.jobs.evaluate_request import EvaluateRequest
@@ -38,13 +37,8 @@ if TYPE_CHECKING:
 
 @with_options
 def evaluate(
-    context: typer.Context,
     *,
-    chip: ChipOptions,
-    machine: MachineOptions,
-    scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE],
-    shown: ShownOptions,
-    costs: CostOptions,
+    asked: EvaluateOptions,
     sensitivity: Annotated[
         bool,
         typer.Option(
@@ -63,21 +57,14 @@ def evaluate(
     it, or the nearest one.
     """
     from phaze_opt.jobs.evaluate import price_baselines, price_job
-    from phaze_opt.jobs.evaluate_request import EvaluateRequest
     from phaze_opt.report.priced_job import job_to_json
 
     check_file_to_write(report, option="--report", example="evaluate.html")
-    request = EvaluateRequest(
-        models=named_models(chip.model, source="--model", allow_unknown=chip.allow_unknown),
-        arch=chip.arch,
-        micro_batch=chip.micro_batch,
-        network=scenario.network if is_given(context, "network") else None,
-        scenario=scenario,
-        machine=machine,
-        with_sensitivity=sensitivity,
-        has_range=shown.has_range,
-        costs=costs.terms(),
+    shown, models = (
+        asked.shown,
+        named_models(asked.chip.model, source="--model", allow_unknown=asked.chip.allow_unknown),
     )
+    request = asked.request(models, has_range=shown.has_range, with_sensitivity=sensitivity)
     watch = TerminalWatch()
     answer = price_job(request, watch)
     baselines = price_baselines(request, answer, watch, names=shown.baseline)

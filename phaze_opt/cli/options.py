@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import is_dataclass
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 import typer
 
-from phaze_opt.jobs.option_values import number, parse_integers, varied
+from phaze_opt.jobs.option_values import AskedOptions, asked_options, number, parse_integers
 from phaze_opt.jobs.options import RECORDS
 from phaze_opt.objective.scenario_options import Declaration, Kind
 
+CONTEXT = "context"
+"""Parameter of a command that says which options stand on the command line."""
 JsonOption = Annotated[
     bool, typer.Option("--json", help="Print one line of JSON on standard output.", rich_help_panel=RECORDS)
 ]
@@ -36,28 +37,32 @@ ReportOption = Annotated[
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give typer one option a field of every dataclass of options that a command takes; required ones come first.
 
-    A parameter annotated with such a dataclass (``Annotated[Options, {field: {attribute: value}}]`` where this command
-    declares a field differently) gets a value of it. What was not given, and has no default of its own on this
-    command, is left to the field's default.
+    A parameter annotated with such a dataclass, or with a request of several (`jobs.option_values.asked_options`), gets
+    a value of it. What was not given, and has no default of its own on this command, is left to the field's default.
     """
-    groups: dict[str, list[Declaration]] = {}
-    kinds: dict[str, type] = {}
+    asked: dict[str, AskedOptions] = {}
     flat: list[inspect.Parameter] = []
     for parameter in inspect.signature(command, eval_str=True).parameters.values():
-        kind, *changes = get_args(parameter.annotation) or (parameter.annotation,)
-        if not is_dataclass(kind):
+        options = asked_options(parameter.annotation)
+        if options is None:
             flat.append(parameter)
             continue
-        assert isinstance(kind, type)
-        kinds[parameter.name] = kind
-        groups[parameter.name] = varied(kind, changes[0] if changes else {})
-        flat += [_parameter(known) for known in groups[parameter.name]]
+        asked[parameter.name] = options
+        flat += [_parameter(known) for known in options.declared]
 
     @wraps(command)
     def run(**values: Any) -> None:
-        built = {name: kinds[name](**_given(known, values)) for name, known in groups.items()}
+        given: frozenset[str] = frozenset()
+        if asks_context:
+            context = values[CONTEXT] if has_context else values.pop(CONTEXT)
+            given = frozenset(name for name in values if is_given(context, name))
+        built = {name: each.built(partial(_given, values=values), given) for name, each in asked.items()}
         command(**values, **built)
 
+    has_context = any(each.name == CONTEXT for each in flat)
+    asks_context = any(each.is_request for each in asked.values())
+    if asks_context and not has_context:
+        flat.append(inspect.Parameter(CONTEXT, inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context))
     flat.sort(key=lambda each: (each.kind, each.default is not inspect.Parameter.empty))
     run.__signature__ = inspect.Signature(flat)  # type: ignore[attr-defined]
     run.__annotations__ = {}
@@ -130,7 +135,7 @@ def _parameter(known: Declaration) -> inspect.Parameter:
     )
 
 
-def _given(known: Sequence[Declaration], values: dict[str, Any]) -> dict[str, Any]:
+def _given(_: type, known: Sequence[Declaration], values: dict[str, Any]) -> dict[str, Any]:
     """Values of a dataclass of options; None where nothing was given."""
     given = {each.name: values.pop(each.name) for each in known}
     for each in known:

@@ -7,13 +7,11 @@ from typing import Any
 import typer
 
 from phaze_opt.cli.exit_codes import EXIT_INTERRUPTED
-from phaze_opt.cli.options import DetailsOption, JsonOption, ReportOption, is_given, with_options
+from phaze_opt.cli.options import DetailsOption, JsonOption, ReportOption, with_options
 from phaze_opt.cli.output import check_file_to_write, end_infeasible, ending_without_design, say_undelivered
 from phaze_opt.cli.progress import TerminalWatch
-from phaze_opt.jobs.options import BaselineOptions, CostOptions, ModelOptions, RecordOptions
 from phaze_opt.jobs.scenario import load_models, load_space
-from phaze_opt.jobs.search import SearchOptions, pose_search
-from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions
+from phaze_opt.jobs.search import SearchRequest, pose_search
 
 NOTHING_FOUND: dict[str, Any] = {
     "best": None,
@@ -34,41 +32,19 @@ NOTHING_FOUND: dict[str, Any] = {
 
 @with_options
 def search(
-    context: typer.Context,
-    *,
-    models: ModelOptions,
-    options: SearchOptions,
-    scenario: ScenarioOptions,
-    space: SpaceOptions,
-    costs: CostOptions,
-    beside: BaselineOptions,
-    records: RecordOptions,
-    report: ReportOption = None,
-    details: DetailsOption = False,
-    json: JsonOption = False,
+    *, asked: SearchRequest, report: ReportOption = None, details: DetailsOption = False, json: JsonOption = False
 ) -> None:
     """Search for the accelerator, placement and schedule that train a model (or several) fastest."""
     check_file_to_write(report, option="--report", example="search.html")
-    loaded = load_models(models, is_heterogeneous=options.heterogeneous)
-    posed = pose_search(
-        loaded,
-        models=models,
-        options=options,
-        scenario=scenario,
-        space=space,
-        costs=costs,
-        beside=beside,
-        records=records,
-        is_network_named=is_given(context, "network"),
-    )
+    posed = pose_search(asked, load_models(asked.models, is_heterogeneous=asked.options.heterogeneous))
     with ending_without_design(NOTHING_FOUND, is_json=json):
-        points = load_space(space, posed.scenario)
+        points = load_space(asked.space, posed.scenario)
     from phaze_opt.cli.search_output import print_answer, print_record
     from phaze_opt.objective.chip_limits import unmet_budget
     from phaze_opt.report.search_answer import common_reason, record_and_deliver, write_pages
     from phaze_opt.track.guard import config_of, open_tracker
 
-    watch, session = TerminalWatch(json), open_tracker(records.chosen_tracker, config_of(records))
+    watch, session = TerminalWatch(json), open_tracker(asked.records.chosen_tracker, config_of(asked.records))
     answer = posed.answer(points, (session,), watch)
     result = answer.result
     print_answer(answer, is_json=json, is_detailed=details)

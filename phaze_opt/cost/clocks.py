@@ -8,12 +8,13 @@ import numpy as np
 
 from phaze_opt.cost.compiled_step import FORWARD, CompiledStep, forward_again
 from phaze_opt.cost.device_seconds import ATTENTION, VECTOR, SerialSteps
-from phaze_opt.cost.price_step import Floats, LayerTimes
+from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.estimate.protocol import Estimates, Estimator, OperatorBreakdown
 from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph
 from phaze_opt.hardware.accelerator import Accelerator, table_of
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleOptions, ScheduleResult
 from phaze_opt.schedule.solve import bound_compiled, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure

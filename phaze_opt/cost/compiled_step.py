@@ -6,7 +6,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.attention import is_attention_core
@@ -17,6 +16,7 @@ from phaze_opt.graph.operator import Collective, Operator, OperatorGraph, Phase
 from phaze_opt.graph.residency import is_on_core, operators_again, run_again
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.hardware.network import Network
+from phaze_opt.record.arrays import Indices
 from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
@@ -56,10 +56,10 @@ class CompiledPass:
             kernels the host is ahead of, counts as none.
     """
 
-    columns: NDArray[np.intp]
-    partly_columns: NDArray[np.intp]
-    kept_columns: NDArray[np.intp]
-    again_columns: NDArray[np.intp]
+    columns: Indices
+    partly_columns: Indices
+    kept_columns: Indices
+    again_columns: Indices
     collectives: tuple[Collective, ...]
     kept_collectives: tuple[Collective, ...] = ()
     partly_collectives: tuple[Collective, ...] = ()
@@ -298,7 +298,7 @@ def _run_once(forward: CompiledPass) -> CompiledPass:
 def _joined(passes: Sequence[CompiledPass]) -> CompiledPass:
     """One pass of several layers."""
 
-    def columns(name: str) -> NDArray[np.intp]:
+    def columns(name: str) -> Indices:
         return np.concatenate([_indices([]), *(getattr(each, name) for each in passes)])
 
     def collectives(name: str) -> tuple[Collective, ...]:
@@ -343,7 +343,7 @@ def _compile_pass(
 
 def _columns_again(
     graph: OperatorGraph, running: list[int], columns: Mapping[int, int], operators: list[Operator]
-) -> NDArray[np.intp]:
+) -> Indices:
     """Columns of what recomputation runs: those of the pass, or new ones where the buffer holds something else."""
     if len(running) in (0, len(columns)):
         return _indices([columns[index] for index in running])
@@ -369,5 +369,5 @@ def _spared(graph: OperatorGraph, kept: frozenset[str]) -> set[int]:
     return spared
 
 
-def _indices(columns: list[int]) -> NDArray[np.intp]:
+def _indices(columns: list[int]) -> Indices:
     return np.array(columns, np.intp)

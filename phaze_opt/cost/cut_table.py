@@ -9,17 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.stage_costs import StageChoices, stage_loads
 from phaze_opt.cost.stage_spans import StageSpans
 from phaze_opt.cost.step_time import StageLoads, StageReading, StepRules, lower_reading, price_reading
+from phaze_opt.record.arrays import Floats, Indices
 from phaze_opt.workload.plan_columns import RECOMPUTES
-
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import FORWARD, CompiledStep
 from phaze_opt.cost.operator_timers import NARROW, OperatorTimer, timer_of
@@ -17,11 +16,8 @@ from phaze_opt.graph.mlp import num_launches
 from phaze_opt.graph.operator import Operator, OperatorKind, Phase, VectorKind
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Flags, Floats, Indices
 from phaze_opt.workload.software import TrainingStack
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-Indices = NDArray[np.intp]
 
 MATMUL, ATTENTION, VECTOR = range(3)
 NUM_CLASSES = 3

@@ -4,16 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.graph.layer import NUM_PLAIN_PARTS, PartGraph, tied_parameters
-from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
+from phaze_opt.record.arrays import Flags, Floats, Indices
+from phaze_opt.workload.plan_columns import RECOMPUTES
 from phaze_opt.workload.software import StackMemory
-
-Floats = NDArray[np.float64]
-
-Flags = NDArray[np.bool_]
 
 LOGITS, LOGIT_BYTES = "logits", 2
 """Name of the output matmul in graphs, and bytes of one of its results there."""
@@ -51,7 +47,7 @@ class GraphSizes:
     logits: Floats
     boundary_bytes: Floats
 
-    def take(self, rows: Rows) -> "GraphSizes":
+    def take(self, rows: Indices) -> "GraphSizes":
         """Some rows, or the same one often."""
         return GraphSizes(*(getattr(self, field.name)[rows] for field in fields(self)))
 

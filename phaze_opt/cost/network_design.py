@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from phaze_opt.cost.compiled_step import CompiledStep
-from phaze_opt.cost.step_traffic import Counts, border_bytes, group_members, held_parameters, stage_counts, stage_width
+from phaze_opt.cost.step_traffic import border_bytes, group_members, held_parameters, stage_counts, stage_width
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.bandwidth_allocation import (
     Allocation,
@@ -20,6 +20,7 @@ from phaze_opt.estimate.bandwidth_allocation import (
 from phaze_opt.estimate.collectives import exchange_level
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Chunking, Network, with_bandwidths
+from phaze_opt.record.arrays import Ints
 from phaze_opt.workload.plan import Recompute
 
 
@@ -162,7 +163,7 @@ def _of_parameters(step: CompiledStep, stage: int, network: Network) -> Iterator
             yield GroupCollective("gradient all_reduce", reduce, gradient_bytes / held.shards, held.copies)
 
 
-def _own_counts(step: CompiledStep, stage: int) -> Counts:
+def _own_counts(step: CompiledStep, stage: int) -> Ints:
     """Embeddings, blocks and heads of one stage, shape (1, layers)."""
     return stage_counts(step.blocks, step.graph.cut.order)[stage : stage + 1]
 

@@ -9,7 +9,6 @@ from types import MappingProxyType
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.calibrated import WIDE_BYTES, DesignTerms
 from phaze_opt.estimate.machine import MachineModel, machine_model
@@ -18,11 +17,10 @@ from phaze_opt.estimate.operator_table import CompiledOperators
 from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.document import parse_toml
 from phaze_opt.units import TERA
 from phaze_opt.workload.software import TrainingStack
-
-Floats = NDArray[np.float64]
 
 SETTING = "device"
 """Operators inside a training step follow one another on the device: constants are those of the device's clock."""

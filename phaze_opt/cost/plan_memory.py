@@ -19,13 +19,14 @@ from typing import Generic, TypeVar
 import numpy as np
 
 from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD
-from phaze_opt.cost.graph_sizes import LOGIT_BYTES, Floats, GraphSizes, StageTensors, graph_sizes
+from phaze_opt.cost.graph_sizes import LOGIT_BYTES, GraphSizes, StageTensors, graph_sizes
 from phaze_opt.cost.step_table import StepTable, ranges
 from phaze_opt.cost.step_traffic import stage_begins, stage_counts
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import PartGraph
+from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, Ints, Rows
+from phaze_opt.workload.plan_columns import FULL, RECOMPUTES
 from phaze_opt.workload.software import IDEAL_STACK, StackMemory, TrainingStack
 from phaze_opt.workload.training import Optimizer
 
@@ -397,7 +398,7 @@ class TableStages:
 
     @classmethod
     def of(
-        cls, table: StepTable, run: Rows, stage: Ints, *, optimizer: Optimizer, stack: TrainingStack
+        cls, table: StepTable, run: Indices, stage: Ints, *, optimizer: Optimizer, stack: TrainingStack
     ) -> "TableStages":
         """Stages by their runs in the table and their numbers."""
         plan = table.runs.plan[run]
@@ -409,7 +410,7 @@ class TableStages:
         """What each stage holds."""
         return stage_memory(self.sizes.take(self.graph), self.rows, optimizer=self.optimizer, stack=self.stack)
 
-    def total_bytes(self, chosen: Rows, blocks: Ints, recompute: int) -> Floats:
+    def total_bytes(self, chosen: Indices, blocks: Ints, recompute: int) -> Floats:
         """What some of them hold with other blocks and another recomputation, shape (chosen,), bytes.
 
         Args:
@@ -434,7 +435,7 @@ def peak_bytes(table: StepTable, *, optimizer: Optimizer, stack: TrainingStack) 
     return np.asarray(np.maximum.reduceat(stages.memory().total_bytes, table.start[:-1]))
 
 
-def list_table_stages(table: StepTable, rows: Rows, *, optimizer: Optimizer, stack: TrainingStack) -> TableStages:
+def list_table_stages(table: StepTable, rows: Indices, *, optimizer: Optimizer, stack: TrainingStack) -> TableStages:
     """Every stage of some plans, plan by plan."""
     run = ranges(table.start[rows], table.start[rows + 1])[1]
     lengths = table.runs.length[run]
@@ -443,7 +444,7 @@ def list_table_stages(table: StepTable, rows: Rows, *, optimizer: Optimizer, sta
     return TableStages.of(table, run, table.runs.first[run] + place, optimizer=optimizer, stack=stack)
 
 
-def plan_memories(table: StepTable, rows: Rows, *, optimizer: Optimizer, stack: TrainingStack) -> list[PlanMemory]:
+def plan_memories(table: StepTable, rows: Indices, *, optimizer: Optimizer, stack: TrainingStack) -> list[PlanMemory]:
     """Memory of every stage of some plans."""
     memory = list_stages(list_table_stages(table, rows, optimizer=optimizer, stack=stack).memory())
     ends = table.plans.pipeline[rows].cumsum()
@@ -454,7 +455,7 @@ def plan_memories(table: StepTable, rows: Rows, *, optimizer: Optimizer, stack: 
     ]
 
 
-def _stage_rows(table: StepTable, run: Rows, stage: Ints) -> StageRows:
+def _stage_rows(table: StepTable, run: Indices, stage: Ints) -> StageRows:
     """Stages of runs of the table."""
     plans, plan = table.plans, table.runs.plan[run]
     return StageRows(

@@ -10,7 +10,6 @@ which is at least what the larger one was less the load. So the end never falls 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.price_rows import (
     DATA_OVERLAP,
@@ -32,11 +31,8 @@ from phaze_opt.cost.price_rows import (
     PriceRows,
 )
 from phaze_opt.cost.step_time import BACKWARD_SHARE
+from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.record.compiled import compiled, inlined
-from phaze_opt.workload.plan_columns import Rows
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 FORWARD, BACKWARD, AGAIN, ATTENTION, UPDATE = range(5)
 """Last axis of layer times: what software makes of them (`price_rows.layer_times`)."""
@@ -184,7 +180,7 @@ def _latest_end_s(  # noqa: PLR0917 - kernels take no keywords
     return latest
 
 
-def plan_prices_s(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> Floats:
+def plan_prices_s(rows: PriceRows, layer_s: Floats, plans: Indices | None = None) -> Floats:
     """Prices of plans on chips, shape (chips, plans), s.
 
     Args:
@@ -195,12 +191,12 @@ def plan_prices_s(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -
     return _run(rows, layer_s, plans, is_lower=False)
 
 
-def plan_bounds_s(rows: PriceRows, layer_s: Floats, plans: Rows | None = None) -> Floats:
+def plan_bounds_s(rows: PriceRows, layer_s: Floats, plans: Indices | None = None) -> Floats:
     """Bounds below `plan_prices_s` that never fall when a time of a layer rises, shape (chips, plans), s."""
     return _run(rows, layer_s, plans, is_lower=True)
 
 
-def _run(rows: PriceRows, layer_s: Floats, plans: Rows | None, *, is_lower: bool) -> Floats:
+def _run(rows: PriceRows, layer_s: Floats, plans: Indices | None, *, is_lower: bool) -> Floats:
     chosen = np.arange(len(rows.group)) if plans is None else plans
     seconds = np.empty((len(layer_s), len(chosen)))
     plans_s(rows, np.ascontiguousarray(layer_s), chosen.astype(np.int64), is_lower, seconds)

@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, FORWARD, PARTLY, RUN
 from phaze_opt.cost.price_step import (
@@ -15,12 +14,10 @@ from phaze_opt.cost.price_step import (
     waiting_share,
 )
 from phaze_opt.cost.step_table import StepTable
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.workload.plan_columns import FULL
 from phaze_opt.workload.plan_columns import SELECTIVE as ATTENTION_ALONE
 from phaze_opt.workload.software import TrainingStack
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class PriceRows(NamedTuple):

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, FORWARD, HEAD, PARTLY, RUN, UPDATE, CompiledStep
 from phaze_opt.cost.device_seconds import ATTENTION, MATMUL, NUM_CLASSES, VECTOR
@@ -14,9 +13,8 @@ from phaze_opt.cost.step_time import StageLoads, StageTimes, StepRules, StepTime
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.estimate.machine import LAUNCH_NORM, power_norm
 from phaze_opt.hardware.network import Network
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.software import TrainingStack
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

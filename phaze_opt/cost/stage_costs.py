@@ -7,7 +7,6 @@ stages all have the same units hold everything, by the formulas that price any b
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, HEAD, CompiledStep
 from phaze_opt.cost.graph_sizes import StageTensors, graph_sizes, shared_bytes
@@ -21,11 +20,9 @@ from phaze_opt.cost.step_time import StageLoads, StepRules
 from phaze_opt.cost.step_traffic import border_bytes, replica_costs, span_transfers, stage_counts, stage_places
 from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network
+from phaze_opt.record.arrays import Flags, Floats, Indices, Ints
 from phaze_opt.workload.chain import ChainCut
-from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, SELECTIVE, Ints, Rows
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from phaze_opt.workload.plan_columns import FULL, RECOMPUTES, SELECTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +39,7 @@ class StageChoices:
     step: CompiledStep
     spans: StageSpans
     batch: StepBatch
-    own: Rows
+    own: Indices
 
 
 def list_stage_choices(step: CompiledStep, network: Network, spans: StageSpans | None = None) -> StageChoices:
@@ -75,7 +72,7 @@ def list_stage_choices(step: CompiledStep, network: Network, spans: StageSpans |
     return StageChoices(step, spans, batch, own)
 
 
-def _alike(step: CompiledStep, network: Network) -> Rows:
+def _alike(step: CompiledStep, network: Network) -> Indices:
     """A number for each stage, the same for stages between the same ends and boundaries, in their order."""
     places, last = stage_places(step, network).tolist(), len(step.blocks) - 1
     keys = [(place, stage == 0, stage == last) for stage, place in enumerate(places)]
@@ -83,7 +80,7 @@ def _alike(step: CompiledStep, network: Network) -> Rows:
     return np.array([number[key] for key in keys], np.intp)
 
 
-def _transfers(step: CompiledStep, network: Network, table: StepTable, spans: StageSpans, examples: Rows) -> Traffic:
+def _transfers(step: CompiledStep, network: Network, table: StepTable, spans: StageSpans, examples: Indices) -> Traffic:
     """Boundary transfers of all choices; those of equal units are those of the step."""
     num_columns = len(spans.start)
     shape = len(RECOMPUTES) * num_columns, len(examples)
@@ -192,7 +189,7 @@ def _span_tensors(step: CompiledStep, spans: StageSpans) -> StageTensors:
     return StageTensors(np.stack([shared[each] for each in ends]), np.tile(sent, (num_stages, 1)))
 
 
-def _begins(cut: ChainCut, spans: StageSpans, num_stages: int) -> Rows:
+def _begins(cut: ChainCut, spans: StageSpans, num_stages: int) -> Indices:
     """`step_traffic.stage_begins` of every column and stage, shape (columns, stages)."""
     if not cut.is_joined:
         return np.full((len(spans.start), num_stages), BLOCK)

@@ -11,15 +11,12 @@ from functools import lru_cache
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.step_traffic import set_members, unit_counts
+from phaze_opt.record.arrays import Flags, Indices, Ints
 from phaze_opt.workload.branches import Sets, order_of, prefixes
 from phaze_opt.workload.chain import ChainCut
 
-Ints = NDArray[np.int64]
-Indices = NDArray[np.intp]
-Flags = NDArray[np.bool_]
 NO_COLUMN = -1
 """In place of a column where no stage may hold as many units from there on."""
 

@@ -6,12 +6,8 @@ Rows are steps. Layers are embedding, every kind of unit, and head; passes are t
 
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.cost.traffic import Traffic
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats, Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +30,7 @@ class LayerColumns:
     waits: Floats
     update_bytes: Floats
 
-    def take(self, rows: NDArray[np.intp]) -> "LayerColumns":
+    def take(self, rows: Indices) -> "LayerColumns":
         """Some of the rows."""
         tensor, experts, beside = (each.take(rows) for each in (self.tensor, self.experts, self.beside))
         return LayerColumns(self.launches[rows], tensor, experts, beside, self.waits[rows], self.update_bytes[rows])

@@ -13,9 +13,10 @@ import numpy as np
 from phaze_opt.cost.compiled_step import CompiledStep
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_table_parts import PlanLayout, TableParts
-from phaze_opt.cost.traffic import Floats, Traffic
+from phaze_opt.cost.traffic import Traffic
 from phaze_opt.hardware.network import Network
-from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, SELECTIVE, Ints, Rows
+from phaze_opt.record.arrays import Floats, Indices, Ints
+from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, SELECTIVE
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,7 +117,7 @@ class StepTable:
         """Number of plans."""
         return len(self.plans.group)
 
-    def batch(self, rows: Rows) -> StepBatch:
+    def batch(self, rows: Indices) -> StepBatch:
         """Some plans stage by stage."""
         first, last = self.start[rows], self.start[rows + 1]
         step, run = ranges(first, last)
@@ -186,7 +187,7 @@ def build_batch(steps: Sequence[CompiledStep], networks: Sequence[Network]) -> S
     return table.batch(np.arange(len(steps)))
 
 
-def ranges(first: Ints, last: Ints) -> tuple[Rows, Rows]:
+def ranges(first: Ints, last: Ints) -> tuple[Indices, Indices]:
     """All numbers of several ranges, one after the other, and which range each is of."""
     length = last - first
     number = np.repeat(np.arange(len(first)), length)

@@ -18,7 +18,6 @@ from phaze_opt.cost.step_traffic import (
     ALONE,
     BESIDE,
     EXPERTS,
-    Counts,
     group_members,
     layer_costs,
     plan_network,
@@ -28,13 +27,14 @@ from phaze_opt.cost.step_traffic import (
     stage_counts,
     transfer_costs,
 )
-from phaze_opt.cost.traffic import NUM_FIELDS, Costs, Floats, Traffic
+from phaze_opt.cost.traffic import NUM_FIELDS, Traffic
 from phaze_opt.graph.layer import tied_parameters
 from phaze_opt.graph.operator import CollectiveGroup
 from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.hardware.torus_mapping import is_torus
+from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, RECOMPUTES, Ints, PlanColumns, Rows, number_rows
+from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, RECOMPUTES, PlanColumns, number_rows
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
@@ -61,7 +61,7 @@ class PlanLayout:
     network: Network
     step_of_plan: Ints
     plans: PlanColumns
-    rows: Rows
+    rows: Indices
     stage_recompute: Ints
 
     @classmethod
@@ -108,7 +108,7 @@ def _of_stages(recompute: Ints, num_stages: int) -> Ints:
     return recompute if len(recompute) else np.full(num_stages, NO_RECOMPUTE)
 
 
-def _equal_rows(columns: Sequence[Ints]) -> Iterator[Rows]:
+def _equal_rows(columns: Sequence[Ints]) -> Iterator[Indices]:
     """Places of equal rows of some columns, one array for each distinct row."""
     if len(columns[0]):
         number = number_rows(columns)
@@ -130,18 +130,16 @@ class StageRuns:
         length: stages of each run, shape (runs,).
     """
 
-    kinds: Counts
-    kind: Counts
-    begins: Counts
-    boundaries: Counts
-    recompute: Counts
-    first: Counts
-    length: Counts
+    kinds: Ints
+    kind: Ints
+    begins: Ints
+    boundaries: Ints
+    recompute: Ints
+    first: Ints
+    length: Ints
 
 
-def list_runs(
-    blocks: tuple[int, ...], boundaries: Counts, recompute: Counts, *, order: tuple[int, ...] = ()
-) -> StageRuns:
+def list_runs(blocks: tuple[int, ...], boundaries: Ints, recompute: Ints, *, order: tuple[int, ...] = ()) -> StageRuns:
     """Runs of the stages of a pipeline.
 
     Args:
@@ -169,9 +167,9 @@ class TableParts:
         self._graphs: list[CompiledStep] = []
         self._place_of_graph: dict[int, int] = {}
         self._group_of: dict[object, int] = {}
-        self._inside: list[tuple[CompiledStep, Costs]] = []
-        self._transfers: list[Costs] = [np.zeros((1, NUM_FIELDS))]
-        self._replicas: list[Costs] = [np.zeros((1, 5, NUM_FIELDS))]
+        self._inside: list[tuple[CompiledStep, Floats]] = []
+        self._transfers: list[Floats] = [np.zeros((1, NUM_FIELDS))]
+        self._replicas: list[Floats] = [np.zeros((1, 5, NUM_FIELDS))]
         self._num_transfers = self._num_replicas = 1
         self._plans: list[Columns] = []
         self._runs: list[Columns] = []
@@ -241,11 +239,11 @@ class TableParts:
         """Of all runs; plans by the order they were gathered in."""
         return _joined(self._runs)
 
-    def transfer_costs(self) -> Costs:
+    def transfer_costs(self) -> Floats:
         """Of all pairs of boundaries, shape (rows, fields)."""
         return np.concatenate(self._transfers)
 
-    def replica_costs(self) -> Costs:
+    def replica_costs(self) -> Floats:
         """Of all kinds of stages, shape (rows, 5, fields), in the order of `ReplicaTraffic`."""
         return np.concatenate(self._replicas)
 

@@ -9,10 +9,8 @@ Everything here works on many steps at once, (steps, stages); a single step is o
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
-Floats = NDArray[np.float64]
-
+from phaze_opt.record.arrays import Floats
 
 BUSY_PARTS = ("matmul_s", "attention_s", "vector_s", "launch_s", "tensor_s")
 """What a device does of a micro-batch itself, without transfers and parameter traffic; a step waits for all of it."""

@@ -10,22 +10,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import AGAIN, BACKWARD, BLOCK, EMBEDDING, FORWARD, HEAD, PARTLY, RUN, CompiledStep
-from phaze_opt.cost.traffic import COUNT, INNER, LATENCY, NUM_FIELDS, OUTER, OUTER_COUNT, Costs, Floats, collective_cost
+from phaze_opt.cost.traffic import COUNT, INNER, LATENCY, NUM_FIELDS, OUTER, OUTER_COUNT, collective_cost
 from phaze_opt.estimate.collectives import exchange_level, group_dimensions
 from phaze_opt.graph.layer import tied_parameters
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.hardware.torus_mapping import is_torus, map_torus
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.workload.branches import Sets, prefixes
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import RankOrder
 from phaze_opt.workload.workload import Workload
-
-Counts = NDArray[np.int64]
-"""Embeddings, units of every kind and heads of stages, shape (stages, layers)."""
 
 
 def group_members(step: CompiledStep, group: CollectiveGroup, network: Network) -> tuple[NetworkDimension, ...]:
@@ -90,7 +87,7 @@ class HeldParameters:
         return math.prod(dimension.size for dimension in self.copies) > 1
 
 
-def held_parameters(step: CompiledStep, counts: Counts, network: Network) -> list[HeldParameters]:
+def held_parameters(step: CompiledStep, counts: Ints, network: Network) -> list[HeldParameters]:
     """Of some stages: all but the experts, on data parallel replicas and context shards; experts, on their replicas.
 
     A tied head on the embedding's stage counts once. Parameters that only one device holds are left out.
@@ -116,7 +113,7 @@ Units = tuple[tuple[Floats, Floats], ...]
 """How many pieces of how many parameters, in each of some stages."""
 
 
-def _stage_units(step: CompiledStep, counts: Counts) -> tuple[Units, Units]:
+def _stage_units(step: CompiledStep, counts: Ints) -> tuple[Units, Units]:
     """Units of stages that data-parallel replicas share, and those of experts that have replicas of their own.
 
     Every layer between the model's first and last one is a unit of its own.
@@ -151,7 +148,7 @@ def stage_width(step: CompiledStep) -> int:
     return plan.tensor * plan.context * (plan.data if step.stack.order is RankOrder.DATA_INNER else 1)
 
 
-def stage_counts(blocks: Sequence[int], order: Sequence[int] = ()) -> Counts:
+def stage_counts(blocks: Sequence[int], order: Sequence[int] = ()) -> Ints:
     """Embeddings, units of every kind and heads of every stage.
 
     Args:
@@ -165,7 +162,7 @@ def stage_counts(blocks: Sequence[int], order: Sequence[int] = ()) -> Counts:
     return counts
 
 
-def stage_begins(blocks: Sequence[int], order: Sequence[int] = ()) -> Counts:
+def stage_begins(blocks: Sequence[int], order: Sequence[int] = ()) -> Ints:
     """Part of each stage whose first layer keeps what the stage before it keeps too, shape (stages,).
 
     Of equal units it is the unit. Else it is the stage's first part; behind the last of all parts stands "none of
@@ -185,7 +182,7 @@ def stage_begins(blocks: Sequence[int], order: Sequence[int] = ()) -> Counts:
     return np.asarray(begins)
 
 
-def unit_counts(order: Sequence[int], start: Counts, stop: Counts) -> Counts:
+def unit_counts(order: Sequence[int], start: Ints, stop: Ints) -> Ints:
     """How often each kind comes among the units from ``start`` to ``stop``, shape (spans, kinds)."""
     if len(set(order)) <= 1:
         return np.asarray(stop - start, np.int64)[:, None]
@@ -205,7 +202,7 @@ ALONE, BESIDE, EXPERTS = range(3)
 """How collectives inside layers run: alone, beside the compute of their pass, or with tokens to experts and back."""
 
 
-def layer_costs(step: CompiledStep, network: Network) -> Costs:
+def layer_costs(step: CompiledStep, network: Network) -> Floats:
     """Collectives inside the layers, by how they run.
 
     Returns:
@@ -269,8 +266,8 @@ class TransferCosts:
         costs: of a micro-batch, for every (payload, interleave) and pair, shape (payloads, pairs, fields).
     """
 
-    place_of_stage: Counts
-    costs: Costs
+    place_of_stage: Ints
+    costs: Floats
 
 
 def transfer_costs(step: CompiledStep, network: Network, *, payload_bytes: Floats, interleave: Floats) -> TransferCosts:
@@ -298,7 +295,7 @@ def transfer_costs(step: CompiledStep, network: Network, *, payload_bytes: Float
     return TransferCosts(places, (edges[:, pairs[:, 0]] + edges[:, pairs[:, 1]]) * interleave[:, None, None])
 
 
-def _level_costs(step: CompiledStep, network: Network, levels: Sequence[int], payload_bytes: Floats) -> Costs:
+def _level_costs(step: CompiledStep, network: Network, levels: Sequence[int], payload_bytes: Floats) -> Floats:
     """One transfer across each level, shape (payloads, levels, fields)."""
     plan = step.plan
     is_scattered = step.stack.has_scatter_gather and plan.tensor > 1 and not plan.is_sequence_parallel
@@ -328,14 +325,14 @@ def border_bytes(step: CompiledStep, sets: Sets = ()) -> Floats:
     return np.array([front, *(of_parts[BLOCK + kind] for kind in order)])
 
 
-def set_members(sets: Sets, num_units: int) -> NDArray[np.bool_]:
+def set_members(sets: Sets, num_units: int) -> Flags:
     """Whether each unit is in each set, shape (sets, units)."""
     return np.array([[each >> unit & 1 for unit in range(num_units)] for each in sets], np.bool_)
 
 
 def span_transfers(
-    step: CompiledStep, network: Network, *, stage: Counts, start: Counts, stop: Counts, sets: Sets = ()
-) -> Costs:
+    step: CompiledStep, network: Network, *, stage: Ints, start: Ints, stop: Ints, sets: Sets = ()
+) -> Floats:
     """Boundary transfers of stages of a micro-batch, in front and behind, without interleaving, shape (stages, fields).
 
     Args:
@@ -364,12 +361,12 @@ def _crossed(step: CompiledStep, network: Network) -> list[int]:
     return [exchange_level(network, first=(edge - 1) * width, width=width) for edge in range(1, len(step.blocks))]
 
 
-def stage_places(step: CompiledStep, network: Network) -> Counts:
+def stage_places(step: CompiledStep, network: Network) -> Ints:
     """Which pair of levels the boundaries of each stage cross, equal numbers for equal pairs, shape (stages,)."""
     return _stage_boundaries(step, network)[1]
 
 
-def _stage_boundaries(step: CompiledStep, network: Network) -> tuple[list[int], Counts, Counts]:
+def _stage_boundaries(step: CompiledStep, network: Network) -> tuple[list[int], Ints, Ints]:
     """Levels of the network that boundaries cross; the pair of every stage; pairs as places of levels.
 
     Levels are in the order of the first boundary that crosses each. A place behind them means the way back.
@@ -383,7 +380,7 @@ def _stage_boundaries(step: CompiledStep, network: Network) -> tuple[list[int], 
     return levels, np.array([number[pair] for pair in of_stages], np.int64), np.array(pairs, np.int64)
 
 
-def _boundary_cost(network: Network, level: int, payload_bytes: Floats) -> Costs:
+def _boundary_cost(network: Network, level: int, payload_bytes: Floats) -> Floats:
     """One transfer across a level, shape (payloads, fields)."""
     dimension = network.dimensions[level]
     is_inner = level == 0 and len(network.dimensions) > 1
@@ -404,13 +401,13 @@ class ReplicaCosts:
         gradients: with the last micro-batch; see `_gradient_costs`.
     """
 
-    parameters: Costs
-    gathers: Costs
-    reductions: Costs
-    gradients: Costs
+    parameters: Floats
+    gathers: Floats
+    reductions: Floats
+    gradients: Floats
 
 
-def replica_costs(step: CompiledStep, counts: Counts, network: Network) -> ReplicaCosts:
+def replica_costs(step: CompiledStep, counts: Ints, network: Network) -> ReplicaCosts:
     """What replicas send of stages of these embeddings, blocks and heads under a plan's degrees and ZeRO stage."""
     held = held_parameters(step, counts, network)
     nothing = np.zeros((len(counts), NUM_FIELDS))
@@ -428,7 +425,7 @@ def replica_costs(step: CompiledStep, counts: Counts, network: Network) -> Repli
 
 def _by_units(
     step: CompiledStep, held: HeldParameters, kind: CollectiveKind, element_bytes: int, network: Network
-) -> Costs:
+) -> Floats:
     """One pass over each stage's own parameters, unit by unit.
 
     A flat ring enters and leaves every node by one adapter: it runs at one device's share of the outer network, and
@@ -449,7 +446,7 @@ def _flat(group: Sequence[NetworkDimension], network: Network) -> tuple[NetworkD
     return replace(inner, size=1), ring
 
 
-def _gradient_costs(step: CompiledStep, held: HeldParameters) -> Costs:
+def _gradient_costs(step: CompiledStep, held: HeldParameters) -> Floats:
     """Of the last micro-batch: gradients all-reduced, or (ZeRO 1, 2) scattered and parameters gathered.
 
     With hybrid sharding each shard's gradients are all-reduced over the copies of it as well, under ZeRO 3 too.
@@ -466,11 +463,11 @@ def _gradient_costs(step: CompiledStep, held: HeldParameters) -> Costs:
     return costs
 
 
-def _scatter_cost(step: CompiledStep, held: HeldParameters) -> Costs:
+def _scatter_cost(step: CompiledStep, held: HeldParameters) -> Floats:
     return collective_cost(CollectiveKind.REDUCE_SCATTER, held.parameters * step.stack.gradient_bytes, held.group)
 
 
-def _tied_costs(step: CompiledStep, counts: Counts, network: Network) -> Costs:
+def _tied_costs(step: CompiledStep, counts: Ints, network: Network) -> Floats:
     """Gradients of a tied table, added up between the first and the last stage: of a device's shard if sharded."""
     shards = step.plan.shards if step.plan.zero >= 2 else 1
     payload = max(_tied_of(step)) * step.stack.gradient_bytes / shards

@@ -7,16 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.collective_curves import ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import collective_coefficients, collective_parts
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import NetworkDimension
-
-Floats = NDArray[np.float64]
-Costs = NDArray[np.float64]
-"""The fields of `Traffic` along the last axis: costs add up and are repeated as arrays."""
+from phaze_opt.record.arrays import Floats, Indices
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,11 +38,11 @@ class Traffic:
     ring_outer_s: Floats
 
     @classmethod
-    def of(cls, costs: Costs) -> "Traffic":
-        """Columns of costs."""
+    def of(cls, costs: Floats) -> "Traffic":
+        """Columns of costs: shape (..., NUM_FIELDS)."""
         return cls(*np.moveaxis(costs, -1, 0))
 
-    def take(self, rows: NDArray[np.intp]) -> "Traffic":
+    def take(self, rows: Indices) -> "Traffic":
         """Some rows, or the same row often, of the first axis; any shape of ``rows``."""
         return Traffic(*(getattr(self, field.name)[rows] for field in fields(self)))
 
@@ -55,7 +51,7 @@ COUNT, OUTER_COUNT, LATENCY, INNER, OUTER, RING_INNER, RING_OUTER = range(len(fi
 NUM_FIELDS = len(fields(Traffic))
 
 
-def collective_cost(kind: CollectiveKind, payload_bytes: Floats, dimensions: Sequence[NetworkDimension]) -> Costs:
+def collective_cost(kind: CollectiveKind, payload_bytes: Floats, dimensions: Sequence[NetworkDimension]) -> Floats:
     """Collectives of one kind over one group, shape (*payloads, fields); nothing where there is nothing to send."""
     costs = np.zeros((*payload_bytes.shape, NUM_FIELDS))
     costs[..., COUNT] = 1.0

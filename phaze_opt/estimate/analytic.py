@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.operator_table import (
     VECTOR_KINDS,
@@ -35,8 +34,8 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.silicon.chip_silicon import chip_energies, fed_chips
 from phaze_opt.hardware.silicon.die_columns import LANE_BYTES_PER_CYCLE
+from phaze_opt.record.arrays import Flags, Floats, Indices, Ints
 
-Floats = NDArray[np.float64]
 ROUNDS_HELD = 2
 """What lanes take and give in a cycle stands in their L2 twice: one round at work, one on its way."""
 LANES = "lanes"
@@ -59,8 +58,8 @@ class OperatorPrices:
     """
 
     matmuls: MatmulPrices
-    row_of: NDArray[np.intp]
-    buffer_of: NDArray[np.intp]
+    row_of: Indices
+    buffer_of: Indices
     traffic_bytes: Floats
     passed_bytes: Floats
     glb_cycles_per_byte: Floats
@@ -253,9 +252,7 @@ class AnalyticEstimator:
         )
 
 
-def operator_traffic_bytes(
-    compiled: CompiledOperators, glb_bytes: NDArray[np.int64], dtype_bytes: NDArray[np.int64]
-) -> Floats:
+def operator_traffic_bytes(compiled: CompiledOperators, glb_bytes: Ints, dtype_bytes: Ints) -> Floats:
     """HBM bytes of every operator for every buffer, shape (num_buffers, num_operators).
 
     MATMUL: the tiled traffic of its matmuls, plus what its compulsory bytes exceed theirs by (a fused epilogue's
@@ -330,7 +327,7 @@ class Resources:
     buffer_s: Floats
     lanes_only_s: Floats
     is_serial: Floats
-    is_off_arrays: NDArray[np.bool_]
+    is_off_arrays: Flags
     macs: Floats
 
 
@@ -388,13 +385,13 @@ def explain_operators(
     )
 
 
-def _is_on_lanes(tensor_s: Floats, resources: Resources) -> NDArray[np.bool_]:
+def _is_on_lanes(tensor_s: Floats, resources: Resources) -> Flags:
     """Where products run on lanes: where arrays may not be used, or lanes are faster."""
     is_faster = resources.lanes_only_s < np.maximum(tensor_s, resources.vector_s)
     return np.asarray(resources.is_off_arrays | is_faster)
 
 
-def _bounds(parts: Floats, is_vector: NDArray[np.bool_], is_hbm: NDArray[np.bool_]) -> list[Bound]:
+def _bounds(parts: Floats, is_vector: Flags, is_hbm: Flags) -> list[Bound]:
     """VECTOR or HBM where they bind; else GLB where it adds time; else the largest of the three compute parts."""
     compute = parts[:, :3].argmax(axis=1)
     index = np.where(parts[:, 3] > 0, 3, compute)
@@ -402,7 +399,7 @@ def _bounds(parts: Floats, is_vector: NDArray[np.bool_], is_hbm: NDArray[np.bool
     return [_PARTS[position] for position in index]
 
 
-def _dataflows(compiled: CompiledOperators, prices: MatmulPrices, on_arrays: NDArray[np.bool_]) -> list[str]:
+def _dataflows(compiled: CompiledOperators, prices: MatmulPrices, on_arrays: Flags) -> list[str]:
     """Dataflow of each operator's matmuls, ``+`` between several, empty without any, ``lanes`` where these do them."""
     names: list[list[str]] = [[] for _ in range(len(compiled))]
     for owners, matmuls in compiled.terms:

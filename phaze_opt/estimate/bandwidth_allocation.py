@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.chunk_schedule import order_loads, schedule_chunks
@@ -23,8 +22,8 @@ from phaze_opt.estimate.collective_curves import pass_s_per_byte, ring_pass, run
 from phaze_opt.estimate.collectives import collective_s
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, NetworkDimension
+from phaze_opt.record.arrays import Floats
 
-Floats = NDArray[np.float64]
 GAP = 1e-6
 """Relative distance between the allocation found and the bound at which the search ends."""
 MAX_ROUNDS = 60

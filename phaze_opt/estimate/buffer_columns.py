@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.graph.buffer_use import Operand
 from phaze_opt.graph.operator import Operator
+from phaze_opt.record.arrays import Ints
 
-Ints = NDArray[np.int64]
 OPERANDS = tuple(Operand)
 """Order of what `BufferColumns.held` calls an operand."""
 

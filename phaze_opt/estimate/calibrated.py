@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator, OperatorPrices, as_compiled, chip_rates
@@ -31,8 +30,7 @@ from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats
 
 SYSTOLIC_GROUP = "operators/systolic"
 """Group of the share of the bandwidth that matmuls on systolic arrays reach, shared by all measured generations."""

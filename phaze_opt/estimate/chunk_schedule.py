@@ -17,12 +17,12 @@ from functools import lru_cache
 from itertools import permutations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collective_curves import pass_latency_s, pass_s_per_byte
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Chunking, NetworkDimension
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.units import GIGA
 
 NUM_CHUNKS = 64
@@ -38,7 +38,6 @@ TICKS = 2**42
 """In the slowest dimension's pass of a whole chunk: passes are rounded by under 1e-12 of it; a million chunks fit."""
 
 Order = tuple[int, ...]
-Ticks = NDArray[np.int64]
 
 _FALLS_FREE, _ARRIVES = 0, 1
 
@@ -235,7 +234,7 @@ def _widened(schedule: ChunkSchedule, spanned: Sequence[int], num_dimensions: in
 
 def order_loads(
     dimensions: Sequence[NetworkDimension], order: Order, kind: CollectiveKind = CollectiveKind.ALL_REDUCE
-) -> NDArray[np.float64]:
+) -> Floats:
     """Busy time of each dimension for one pass of one byte in this order, shape (num_dimensions,), s/byte."""
     loads = np.zeros(len(dimensions))
     share = 1.0
@@ -269,7 +268,7 @@ def _spread(counts: Sequence[int]) -> list[int]:
     return [index for _, index in sorted(places)]
 
 
-def _greedy(orders: Sequence[Order], load_of: Ticks, num_chunks: int) -> list[int]:
+def _greedy(orders: Sequence[Order], load_of: Ints, num_chunks: int) -> list[int]:
     """Index of each chunk's order: dimensions by load so far, lightest first."""
     place = {order: index for index, order in enumerate(orders)}
     whole_pass = load_of.max(axis=0)
@@ -284,7 +283,7 @@ def _greedy(orders: Sequence[Order], load_of: Ticks, num_chunks: int) -> list[in
     return taken
 
 
-def _improved(counts: Ticks, load_of: Ticks) -> Ticks:
+def _improved(counts: Ints, load_of: Ints) -> Ints:
     """Counts after moving one chunk at a time to another order while that lowers the loads, busiest first."""
     counts = counts.copy()
     load = counts @ load_of
@@ -300,5 +299,5 @@ def _improved(counts: Ticks, load_of: Ticks) -> Ticks:
         load = counts @ load_of
 
 
-def _busiest_first(load: Ticks) -> tuple[int, ...]:
+def _busiest_first(load: Ints) -> tuple[int, ...]:
     return tuple(sorted(load.tolist(), reverse=True))

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import TypeVar, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import CollectiveCurve, CollectiveKind, MeasuredDimension, NetworkDimension, Topology
+from phaze_opt.record.arrays import Floats
 
-Bytes = TypeVar("Bytes", float, NDArray[np.float64])
+Bytes = TypeVar("Bytes", float, Floats)
 
 SWITCH_NORM = 8.0
 """Sharpness of a change of kernels, or of a host's launch beside one: within a tenth of both where they are equal."""
@@ -150,9 +150,7 @@ class ServedAllReduce:
     host_hop_s: float = 0.0
     copied_bytes_per_s: float = 0.0
 
-    def seconds(
-        self, payload_bytes: NDArray[np.float64], size: int, library_s: NDArray[np.float64]
-    ) -> NDArray[np.float64]:
+    def seconds(self, payload_bytes: Floats, size: int, library_s: Floats) -> Floats:
         """Time of payloads over a group, beside what the library's collective takes for them; same shape, s."""
         kernel_s = _smooth_least(self.kernel_s(payload_bytes, size), library_s)
         host_s = self.host_s + self.host_hop_s * (size - 1)
@@ -160,7 +158,7 @@ class ServedAllReduce:
         copied_s = 2.0 * payload_bytes / self.copied_bytes_per_s if self.copied_bytes_per_s else 0.0
         return np.asarray(whole_s + copied_s)
 
-    def kernel_s(self, payload_bytes: NDArray[np.float64], size: int) -> NDArray[np.float64]:
+    def kernel_s(self, payload_bytes: Floats, size: int) -> Floats:
         """The framework's own kernel: one shot or two, whichever is quicker; same shape, s."""
         wait_s = self.start_s + self.hop_s * (size - 1)
         read_s = payload_bytes / self.bandwidth_bytes_per_s
@@ -169,7 +167,7 @@ class ServedAllReduce:
         return np.minimum(one_s, two_s)
 
 
-def _smooth_least(first_s: NDArray[np.float64], second_s: NDArray[np.float64]) -> NDArray[np.float64]:
+def _smooth_least(first_s: Floats, second_s: Floats) -> Floats:
     """Nearly the smaller of two times: kernels change where they are equal, at sizes that differ by release."""
     least_s, most_s = np.minimum(first_s, second_s), np.maximum(first_s, second_s)
-    return cast("NDArray[np.float64]", least_s * (1.0 + (least_s / most_s) ** SWITCH_NORM) ** (-1.0 / SWITCH_NORM))
+    return cast("Floats", least_s * (1.0 + (least_s / most_s) ** SWITCH_NORM) ** (-1.0 / SWITCH_NORM))

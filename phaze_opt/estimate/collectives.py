@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.chunk_schedule import chunked_s_per_byte
@@ -26,6 +25,7 @@ from phaze_opt.estimate.collective_curves import (
 )
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import ChunkedDimension, Chunking, MeasuredDimension, Network, NetworkDimension
+from phaze_opt.record.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class AffineCost:
         """Time for one payload, s."""
         return self.latency_s + payload_bytes * self.s_per_byte
 
-    def seconds_each(self, payload_bytes: NDArray[np.float64]) -> NDArray[np.float64]:
+    def seconds_each(self, payload_bytes: Floats) -> Floats:
         """Times for many payloads, same shape, s."""
         return self.latency_s + payload_bytes * self.s_per_byte
 
@@ -135,17 +135,15 @@ def collective_s(kind: CollectiveKind, payload_bytes: float, dimensions: Sequenc
     return seconds
 
 
-def collective_seconds(
-    kind: CollectiveKind, payload_bytes: NDArray[np.float64], dimensions: Sequence[NetworkDimension]
-) -> NDArray[np.float64]:
+def collective_seconds(kind: CollectiveKind, payload_bytes: Floats, dimensions: Sequence[NetworkDimension]) -> Floats:
     """`collective_s` of many payloads, same shape, s."""
     fixed_s, moving_s = collective_parts(kind, payload_bytes, dimensions)
     return fixed_s + moving_s
 
 
 def collective_parts(
-    kind: CollectiveKind, payload_bytes: NDArray[np.float64], dimensions: Sequence[NetworkDimension]
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    kind: CollectiveKind, payload_bytes: Floats, dimensions: Sequence[NetworkDimension]
+) -> tuple[Floats, Floats]:
     """`collective_s` of many payloads in two: latency with what curves add, and bytes at full rate; same shape, s."""
     cost = collective_coefficients(kind, dimensions)
     fixed_s = np.full(payload_bytes.shape, cost.latency_s)

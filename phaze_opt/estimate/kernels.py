@@ -29,15 +29,11 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.operator_table import OperatorColumns, Results, RowTables
 from phaze_opt.estimate.traffic_kernels import pass_buffer, set_passes
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 NUM_FIELDS = 6
 """Figures kept per configuration, level and matmul: cycles, stream, fill, GLB bytes, L2 bytes, dataflow."""

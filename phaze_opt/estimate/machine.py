@@ -16,13 +16,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.fitted import FittedConstants
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats
 
 KIN = "a100-80g"
 """GPU whose fitted constants serve those that nothing was fitted for: the one with most operator measurements."""

@@ -15,7 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.estimate.machine import Floats, MachineModel, power_norm
+from phaze_opt.estimate.machine import MachineModel, power_norm
+from phaze_opt.record.arrays import Floats
 
 TILES = ((256, 128, 1.0), (128, 128, 1.05), (128, 64, 1.2), (64, 64, 1.5))
 """Rows, columns and relative time a FLOP of the output tiles that GPU matmul libraries have; also turned.

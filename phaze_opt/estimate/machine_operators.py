@@ -6,17 +6,17 @@ units are a two-hundredth of the arrays), products and softmax are priced apart 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
-from phaze_opt.estimate.machine import Floats, MachineModel
+from phaze_opt.estimate.machine import MachineModel
 from phaze_opt.estimate.machine_matmul import matmul_terms
 from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, is_on_core
 from phaze_opt.graph.operator import OperatorKind, VectorKind
+from phaze_opt.record.arrays import Floats
 
 _SOFTMAX = (VECTOR_KINDS.index(VectorKind.SOFTMAX_FORWARD), VECTOR_KINDS.index(VectorKind.SOFTMAX_BACKWARD))
 
 
-def operator_seconds(compiled: CompiledOperators, machine: MachineModel) -> NDArray[np.float64]:
+def operator_seconds(compiled: CompiledOperators, machine: MachineModel) -> Floats:
     """Time of every operator run alone on the whole machine, shape (num_operators,), s; 0 off the cores.
 
     A matmul's epilogue moves its own operands after the product; fused attention runs at an efficiency of its own.

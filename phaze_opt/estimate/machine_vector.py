@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.machine import power_norm
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats
 
 WARP_SOFTMAX_COLUMNS = 1024
 """Longest row that PyTorch's softmax keeps in the registers of one warp."""

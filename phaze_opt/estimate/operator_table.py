@@ -5,11 +5,11 @@ from dataclasses import dataclass, field, fields
 from typing import NamedTuple, overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.buffer_columns import BufferColumns, compile_buffer_use
 from phaze_opt.graph.buffer_use import Operand
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, VectorKind
+from phaze_opt.record.arrays import Flags, Floats, Indices, Ints
 from phaze_opt.workload.sparsity import Pattern
 
 VECTOR_KINDS = tuple(VectorKind)
@@ -26,15 +26,15 @@ class MatmulShapes:
     product (`estimate.sparse_products`); 1 of any other.
     """
 
-    batch: NDArray[np.int64]
-    m: NDArray[np.int64]
-    n: NDArray[np.int64]
-    k: NDArray[np.int64]
-    left_elements: NDArray[np.int64]
-    left_overlap: NDArray[np.int64]
-    is_grouped: NDArray[np.int64]
-    left_scale: NDArray[np.float64]
-    right_scale: NDArray[np.float64]
+    batch: Ints
+    m: Ints
+    n: Ints
+    k: Ints
+    left_elements: Ints
+    left_overlap: Ints
+    is_grouped: Ints
+    left_scale: Floats
+    right_scale: Floats
 
     @classmethod
     def of(cls, matmuls: Sequence[Matmul]) -> "MatmulShapes":
@@ -46,7 +46,7 @@ class MatmulShapes:
         columns = dict(zip(counted, np.ascontiguousarray(table.T), strict=True))
         return cls(**columns, left_scale=ones, right_scale=ones)
 
-    def table(self) -> NDArray[np.float64]:
+    def table(self) -> Floats:
         """One row a matmul, shape (num_matmuls, 9), in the order of the fields."""
         return np.stack([getattr(self, each.name) for each in fields(self)], axis=1).astype(np.float64)
 
@@ -65,9 +65,9 @@ class SparseMatmuls:
         may_spare: whether each operator (shape (num_operators,)) reads its weights from HBM alone.
     """
 
-    index: NDArray[np.intp]
+    index: Indices
     patterns: tuple[Pattern, ...]
-    may_spare: NDArray[np.bool_]
+    may_spare: Flags
 
     @classmethod
     def of(cls, operators: Sequence[Operator], matmuls: Sequence[Matmul]) -> "SparseMatmuls":
@@ -105,19 +105,19 @@ class CompiledOperators(Sequence[Operator]):
 
     operators: tuple[Operator, ...]
     shapes: MatmulShapes
-    terms: tuple[tuple[NDArray[np.intp], NDArray[np.intp]], ...]
-    macs: NDArray[np.float64]
-    vector_elements: NDArray[np.float64]
-    traffic_bytes: NDArray[np.float64]
-    tiled_elements: NDArray[np.float64]
-    is_tiled: NDArray[np.bool_]
-    on_tc: NDArray[np.bool_]
-    is_grouped: NDArray[np.bool_]
-    serial_steps: NDArray[np.float64]
-    state_elements: NDArray[np.float64]
+    terms: tuple[tuple[Indices, Indices], ...]
+    macs: Floats
+    vector_elements: Floats
+    traffic_bytes: Floats
+    tiled_elements: Floats
+    is_tiled: Flags
+    on_tc: Flags
+    is_grouped: Flags
+    serial_steps: Floats
+    state_elements: Floats
     buffer: BufferColumns
     sparse: "SparseMatmuls"
-    priced: dict[tuple[Hashable, bytes], NDArray[np.float64]] = field(default_factory=dict, repr=False, compare=False)
+    priced: dict[tuple[Hashable, bytes], Floats] = field(default_factory=dict, repr=False, compare=False)
 
     def __len__(self) -> int:
         """Number of operators."""
@@ -133,7 +133,7 @@ class CompiledOperators(Sequence[Operator]):
         """Operators by position."""
         return self.operators[index]
 
-    def add_up(self, per_matmul: NDArray[np.float64]) -> NDArray[np.float64]:
+    def add_up(self, per_matmul: Floats) -> Floats:
         """Sum over each operator's matmuls and steps: (rows, num_matmuls) to (rows, num_operators)."""
         total = np.zeros((per_matmul.shape[0], len(self)))
         for owners, matmuls in self.terms:
@@ -150,8 +150,8 @@ class CompiledOperators(Sequence[Operator]):
 class StateReads(NamedTuple):
     """Per operator: elements of the right operands of a recurrence, and in how many steps these are read again."""
 
-    elements: NDArray[np.float64]
-    times: NDArray[np.float64]
+    elements: Floats
+    times: Floats
 
 
 class RowTables(NamedTuple):
@@ -161,14 +161,14 @@ class RowTables(NamedTuple):
     buffers hold nothing.
     """
 
-    row_of: NDArray[np.int64]
-    buffer_of: NDArray[np.int64]
-    cycles: NDArray[np.float64]
-    one_core_cycles: NDArray[np.float64]
-    glb_bytes: NDArray[np.float64]
-    l2_bytes: NDArray[np.float64]
-    traffic_bytes: NDArray[np.float64]
-    passed_bytes: NDArray[np.float64]
+    row_of: Ints
+    buffer_of: Ints
+    cycles: Floats
+    one_core_cycles: Floats
+    glb_bytes: Floats
+    l2_bytes: Floats
+    traffic_bytes: Floats
+    passed_bytes: Floats
 
 
 class OperatorColumns(NamedTuple):
@@ -179,22 +179,22 @@ class OperatorColumns(NamedTuple):
     products and lanes wait for each other.
     """
 
-    lane_cycles: NDArray[np.float64]
-    macs: NDArray[np.float64]
-    on_tc: NDArray[np.float64]
-    compulsory_bytes: NDArray[np.float64]
-    product_lane_cycles: NDArray[np.float64]
-    step_cycles: NDArray[np.float64]
-    is_serial: NDArray[np.float64]
+    lane_cycles: Floats
+    macs: Floats
+    on_tc: Floats
+    compulsory_bytes: Floats
+    product_lane_cycles: Floats
+    step_cycles: Floats
+    is_serial: Floats
 
 
 class Results(NamedTuple):
     """The four matrices of `Estimates`, written by `combine`."""
 
-    one_core_s: NDArray[np.float64]
-    spread_s: NDArray[np.float64]
-    energy_j: NDArray[np.float64]
-    traffic_bytes: NDArray[np.float64]
+    one_core_s: Floats
+    spread_s: Floats
+    energy_j: Floats
+    traffic_bytes: Floats
 
 
 def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
@@ -229,12 +229,12 @@ def compile_operators(operators: Sequence[Operator]) -> CompiledOperators:
     )
 
 
-def is_on_core(compiled: CompiledOperators) -> NDArray[np.bool_]:
+def is_on_core(compiled: CompiledOperators) -> Flags:
     """Which operators occupy a core, shape (num_operators,)."""
     return np.array([operator.core_type not in _OFF_CORE for operator in compiled.operators], dtype=np.bool_)
 
 
-def num_starts(compiled: CompiledOperators) -> NDArray[np.float64]:
+def num_starts(compiled: CompiledOperators) -> Floats:
     """How often each operator is started: once, a recurrence in every step, none off the cores."""
     return np.where(is_on_core(compiled), compiled.serial_steps, 0.0)
 
@@ -252,7 +252,7 @@ def _state_elements(operator: Operator) -> int:
     return sum(matmul.batch * matmul.k * matmul.n for matmul in operator.matmuls)
 
 
-def _vector_elements(operators: tuple[Operator, ...]) -> NDArray[np.float64]:
+def _vector_elements(operators: tuple[Operator, ...]) -> Floats:
     """Elements of each kind of vector work, shape (num_operators, num_kinds)."""
     column_of = {kind: column for column, kind in enumerate(VECTOR_KINDS)}
     table = np.zeros((len(operators), len(VECTOR_KINDS)))

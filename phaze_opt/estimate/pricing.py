@@ -21,12 +21,11 @@ from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.flexibility import CORE_SPLIT, LOOP_ORDER, SWITCHES, TILINGS, shapes_of
 from phaze_opt.hardware.pipelining import FoldCycles, fold_cycles
+from phaze_opt.record.arrays import Floats, Indices, Ints
 
 if TYPE_CHECKING:
     from phaze_opt.estimate.kernels import Arrays
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _ResultT = TypeVar("_ResultT")
 DATAFLOWS = ("weight_stationary", "output_stationary", "input_stationary")
 """Names by dataflow code; -1 where there is no matmul."""
@@ -54,24 +53,24 @@ class ArrayRows:
         tiling, loop_order, core_split, array_shape: which mappings it allows, by `hardware.flexibility.SWITCHES`.
     """
 
-    num_tc: NDArray[np.int64]
-    width: NDArray[np.int64]
-    depth: NDArray[np.int64]
-    tile_elements: NDArray[np.int64]
-    dtype_bytes: NDArray[np.int64]
-    glb_cycles_per_byte: NDArray[np.float64]
-    pipelining: NDArray[np.int64]
-    sparse_array: NDArray[np.int64]
-    tiling: NDArray[np.int64]
-    loop_order: NDArray[np.int64]
-    core_split: NDArray[np.int64]
-    array_shape: NDArray[np.int64]
+    num_tc: Ints
+    width: Ints
+    depth: Ints
+    tile_elements: Ints
+    dtype_bytes: Ints
+    glb_cycles_per_byte: Floats
+    pipelining: Ints
+    sparse_array: Ints
+    tiling: Ints
+    loop_order: Ints
+    core_split: Ints
+    array_shape: Ints
 
     def __len__(self) -> int:
         """Number of distinct configurations."""
         return len(self.num_tc)
 
-    def take(self, rows: NDArray[np.intp]) -> "ArrayRows":
+    def take(self, rows: Indices) -> "ArrayRows":
         """Some of them, in the order given."""
         return ArrayRows(**{each.name: getattr(self, each.name)[rows] for each in fields(self)})
 
@@ -80,8 +79,8 @@ class ArrayRows:
 class DistinctRows:
     """``columns[i][first]`` holds each distinct row once; ``inverse`` maps every row to its place there."""
 
-    first: NDArray[np.intp]
-    inverse: NDArray[np.intp]
+    first: Indices
+    inverse: Indices
 
 
 def distinct_rows(*columns: NDArray[np.generic]) -> DistinctRows:
@@ -102,7 +101,7 @@ def distinct_rows(*columns: NDArray[np.generic]) -> DistinctRows:
 
 def build_array_rows(
     table: AcceleratorTable, glb_limit: GlbLimit, *, reference_glb_bytes: float
-) -> tuple[ArrayRows, NDArray[np.intp]]:
+) -> tuple[ArrayRows, Indices]:
     """Distinct tensor-core configurations of a table, and which one each accelerator has.
 
     Args:
@@ -120,9 +119,7 @@ def build_array_rows(
     return ArrayRows(num_tc, width, depth, tile_elements, dtype_bytes, per_byte[rows.first], **kinds), rows.inverse
 
 
-def _glb_cycles_per_byte(
-    table: AcceleratorTable, glb_limit: GlbLimit, *, reference_glb_bytes: float
-) -> NDArray[np.float64]:
+def _glb_cycles_per_byte(table: AcceleratorTable, glb_limit: GlbLimit, *, reference_glb_bytes: float) -> Floats:
     """Cycles the GLB takes for a byte, chip-wide, shape (num_accelerators,); zero for ``none``."""
     if glb_limit is GlbLimit.NONE:
         return np.zeros(len(table))
@@ -152,7 +149,7 @@ class MatmulPrices:
     fill_cycles: Floats
     glb_bytes: Floats
     l2_bytes: Floats
-    dataflow: NDArray[np.int64]
+    dataflow: Ints
 
 
 class ChipRates(NamedTuple):
@@ -226,7 +223,7 @@ def kept_prices(
     return MatmulPrices(**costs | {"dataflow": costs["dataflow"].astype(np.int64)})
 
 
-def other_shapes(rows: ArrayRows) -> Iterator[tuple[NDArray[np.intp], ArrayRows]]:
+def other_shapes(rows: ArrayRows) -> Iterator[tuple[Indices, ArrayRows]]:
     """Configurations that can take other shapes than as built: which, and each as in its next shape, until none can."""
     edges = zip(rows.width.tolist(), rows.depth.tolist(), rows.array_shape.tolist(), strict=True)
     shapes = [shapes_of(*each) for each in edges]
@@ -314,7 +311,7 @@ def _fold_cycles(width: Ints, depth: Ints, pipelining: Ints, choice: FillAndDrai
     return FoldCycles(each=none, once=once, least=none, ramp=found.ramp)
 
 
-def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: NDArray[np.int64]) -> Floats:
+def tiled_traffic_elements(shapes: MatmulShapes, glb_elements: Ints) -> Floats:
     """Elements to and from HBM of distinct matmuls for distinct buffers, shape (num_buffers, num_matmuls).
 
     Half the GLB holds a tile, the other half the next one. If an operand or the result fits that half, each is moved

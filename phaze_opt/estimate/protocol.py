@@ -5,12 +5,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.record.arrays import Floats
 
 
 class Bound(StrEnum):
@@ -38,10 +36,10 @@ class Estimates:
         traffic_bytes: HBM traffic when spread, same shape, bytes.
     """
 
-    one_core_s: NDArray[np.float64]
-    spread_s: NDArray[np.float64]
-    energy_j: NDArray[np.float64]
-    traffic_bytes: NDArray[np.float64]
+    one_core_s: Floats
+    spread_s: Floats
+    energy_j: Floats
+    traffic_bytes: Floats
 
     def of_design(self, row: int) -> "Estimates":
         """Those on one accelerator."""

@@ -10,17 +10,14 @@ that it reads them, and one whose weights the buffer holds saves nothing.
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.operator_table import CompiledOperators, MatmulShapes
 from phaze_opt.estimate.options import EstimatorOptions
 from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls
 from phaze_opt.graph.operator import OperatorKind
 from phaze_opt.hardware.sparse_array import SparseArray, sparse_array_of
+from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.workload.sparsity import WEIGHT_BITS, Pattern
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +31,7 @@ class SparseWork:
         spared_elements: elements of weights that each operator need not read, shape (num_operators,).
     """
 
-    matmuls: NDArray[np.intp]
+    matmuls: Indices
     shapes: MatmulShapes
     skipped_macs: Floats
     spared_elements: Floats

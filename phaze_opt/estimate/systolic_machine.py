@@ -10,7 +10,6 @@ the host awaits belongs to the host, so it is a machine's own.
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP, CalibratedEstimator, DesignTerms
 from phaze_opt.estimate.machine import HOST, operator_group
@@ -23,8 +22,7 @@ from phaze_opt.hardware.device import ChipLayout, ComputePath, Device, MatrixSty
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats
 
 AWAITED_GROUP = f"{SYSTOLIC_GROUP}/awaited"
 """Group of the share of the arrays' cycles in calls that the host awaits."""

@@ -19,16 +19,13 @@ import math
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.buffer_columns import BufferColumns
 from phaze_opt.estimate.operator_table import OperatorColumns
 from phaze_opt.hardware.flexibility import Tiling
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 SQUARE, ANY_TILE = int(Tiling.SQUARE), int(Tiling.ANY)
 
 

@@ -4,14 +4,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import BorderTensor, LayerGraph, PartGraph
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.workload.chain import ChainCut
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Held = tuple[int, BorderTensor]
 """A block, by its place in the chain, and a tensor as it crosses the block's border."""
 
@@ -89,11 +87,11 @@ class ModelGraph:
         return total
 
     @property
-    def part_counts(self) -> NDArray[np.int64]:
+    def part_counts(self) -> Ints:
         """How often each distinct layer comes in each part, shape (parts, num_distinct_layers)."""
         return self._counts(self.cut.parts)
 
-    def _counts(self, parts: Sequence[tuple[int, ...]]) -> NDArray[np.int64]:
+    def _counts(self, parts: Sequence[tuple[int, ...]]) -> Ints:
         return np.array([[part.count(kind) for kind in range(len(self.layers))] for part in parts], np.int64)
 
     def of_parts(self, values: Floats, *, axis: int = 0, is_again: bool = False) -> Floats:

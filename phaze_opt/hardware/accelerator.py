@@ -7,13 +7,13 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import MOST_CHIPLETS
 from phaze_opt.hardware.flexibility import SWITCHES, check_switches
 from phaze_opt.hardware.pipelining import pipelining_of
 from phaze_opt.hardware.sparse_array import sparse_array_of
+from phaze_opt.record.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,28 +104,28 @@ class AcceleratorTable:
     ``hbm_stacks`` are the stacks that a chip states, 0 where its capacity and rate say how many it has.
     """
 
-    num_tc: NDArray[np.int64]
-    num_vc: NDArray[np.int64]
-    tc_width: NDArray[np.int64]
-    tc_depth: NDArray[np.int64]
-    vc_width: NDArray[np.int64]
-    glb_bytes: NDArray[np.int64]
-    glb_bandwidth_bytes_per_s: NDArray[np.float64]
-    l2_bytes: NDArray[np.int64]
-    hbm_bytes: NDArray[np.int64]
-    hbm_bandwidth_bytes_per_s: NDArray[np.float64]
-    clock_hz: NDArray[np.float64]
-    dtype_bytes: NDArray[np.int64]
-    hbm_stacks: NDArray[np.int64]
-    vc_l2_bytes: NDArray[np.int64]
-    link_bytes_per_s: NDArray[np.float64]
-    pipelining: NDArray[np.int64]
-    sparse_array: NDArray[np.int64]
-    tiling: NDArray[np.int64]
-    loop_order: NDArray[np.int64]
-    core_split: NDArray[np.int64]
-    array_shape: NDArray[np.int64]
-    chiplets: NDArray[np.int64]
+    num_tc: Ints
+    num_vc: Ints
+    tc_width: Ints
+    tc_depth: Ints
+    vc_width: Ints
+    glb_bytes: Ints
+    glb_bandwidth_bytes_per_s: Floats
+    l2_bytes: Ints
+    hbm_bytes: Ints
+    hbm_bandwidth_bytes_per_s: Floats
+    clock_hz: Floats
+    dtype_bytes: Ints
+    hbm_stacks: Ints
+    vc_l2_bytes: Ints
+    link_bytes_per_s: Floats
+    pipelining: Ints
+    sparse_array: Ints
+    tiling: Ints
+    loop_order: Ints
+    core_split: Ints
+    array_shape: Ints
+    chiplets: Ints
 
     def __post_init__(self) -> None:
         """Check that all columns are as long as the first, where they are columns: a mesh broadcasts."""
@@ -152,7 +152,7 @@ class AcceleratorTable:
         """One chip of the table, under a name."""
         return Accelerator(**{field.name: getattr(self, field.name)[index].item() for field in fields(self)}, name=name)
 
-    def take(self, rows: NDArray[np.int64]) -> "AcceleratorTable":
+    def take(self, rows: Ints) -> "AcceleratorTable":
         """The table of the given rows, in the given order."""
         return AcceleratorTable(**{field.name: getattr(self, field.name)[rows] for field in fields(self)})
 

@@ -14,7 +14,6 @@ from types import MappingProxyType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.flexibility import ARRAY_SHAPE, CORE_SPLIT, LOOP_ORDER, TILING
@@ -22,12 +21,12 @@ from phaze_opt.hardware.pipelining import KEYS as PIPELINING_KEYS
 from phaze_opt.hardware.pipelining import NO_SLOWER as NO_SLOWER_PIPELINING
 from phaze_opt.hardware.sparse_array import KEYS as SPARSE_KEYS
 from phaze_opt.hardware.sparse_array import NO_SLOWER as NO_SLOWER_SPARSE
+from phaze_opt.record.arrays import Indices, Ints
 from phaze_opt.record.input_files import Bounds, counts, shorten
 from phaze_opt.units import GIBI, KIBI, MEBI
 
 T = TypeVar("T")
 C = TypeVar("C")
-Ints = NDArray[np.int64]
 
 CORES, EDGES, STACKS, BYTES_PER_CYCLE = counts(1 << 14), counts(1 << 12), counts(64), counts(1 << 20)
 CACHE, LOCAL = Bounds("MB", 0.25, 2048.0), Bounds("KB", 0.25, 16_384.0)
@@ -325,7 +324,7 @@ class PointColumns(Design[Ints]):
         """The point of one row."""
         return DesignPoint(**{known.name: int(getattr(self, known.name)[row]) for known in AXES})
 
-    def take(self, rows: NDArray[np.intp] | slice) -> "PointColumns":
+    def take(self, rows: Indices | slice) -> "PointColumns":
         """Some of the rows, in the order given."""
         return replace(self, **{known.name: getattr(self, known.name)[rows] for known in AXES})
 

@@ -6,13 +6,13 @@ from enum import StrEnum
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import l2_bytes_of
 from phaze_opt.hardware.chip_template import AXIS, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.record.arrays import Floats, Ints
 
 DTYPE_BYTES = 2
 """Bytes of an element of every designed chip (16-bit arithmetic)."""
@@ -68,7 +68,7 @@ def chips_of(points: PointColumns, constants: Constants, *, hbm_form: HbmForm | 
     )
 
 
-def _glb_bytes_per_cycle(points: PointColumns, constants: Constants) -> NDArray[np.float64]:
+def _glb_bytes_per_cycle(points: PointColumns, constants: Constants) -> Floats:
     """What a design states, else the constants' rate; on a die at most what banks of the buffer allow."""
     usual = np.full(np.shape(points.glb_bytes), constants.value("glb.bytes_per_cycle"))
     if BANK_RULE in constants.entries:
@@ -77,7 +77,7 @@ def _glb_bytes_per_cycle(points: PointColumns, constants: Constants) -> NDArray[
     return np.where(stated > 0, stated, usual)
 
 
-def _hbm_bytes_per_s(points: PointColumns, constants: Constants, hbm_form: HbmForm | None) -> NDArray[np.float64]:
+def _hbm_bytes_per_s(points: PointColumns, constants: Constants, hbm_form: HbmForm | None) -> Floats:
     """By the stacks that a design states, else as its capacity has it."""
     by_capacity = hbm_bandwidth_table(points.hbm_bytes, constants=constants, hbm_form=hbm_form)
     by_stacks = points.hbm_stacks * constants.value("hbm.stack_bandwidth_bytes_per_s")
@@ -142,9 +142,7 @@ def hbm_bandwidth_bytes_per_s(hbm_bytes: int, *, constants: Constants, hbm_form:
     return float(hbm_bandwidth_table(np.array([hbm_bytes]), constants=constants, hbm_form=hbm_form)[0])
 
 
-def hbm_bandwidth_table(
-    hbm_bytes: NDArray[np.int64], *, constants: Constants, hbm_form: HbmForm | None = None
-) -> NDArray[np.float64]:
+def hbm_bandwidth_table(hbm_bytes: Ints, *, constants: Constants, hbm_form: HbmForm | None = None) -> Floats:
     """HBM bandwidth in bytes/s by capacity, same shape.
 
     STACKED rounds the number of stacks up: a capacity that is no multiple of a stack's is a chip with a last stack

@@ -4,12 +4,12 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.interpolation import LogLogTable, read_csv_rows
 from phaze_opt.hardware.sparse_array import choice_scale
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import BITS_PER_BYTE, MEBI, PICO
 
 ACCESS_BYTES = 8
@@ -53,13 +53,13 @@ class AccessEnergies:
         link_j_per_byte: one byte over a link to another device.
     """
 
-    mac_j: NDArray[np.float64]
-    l1_j_per_mac: NDArray[np.float64]
-    l2_j_per_byte: NDArray[np.float64]
-    glb_j_per_byte: NDArray[np.float64]
-    hbm_j_per_byte: NDArray[np.float64]
-    lane_j: NDArray[np.float64]
-    link_j_per_byte: NDArray[np.float64]
+    mac_j: Floats
+    l1_j_per_mac: Floats
+    l2_j_per_byte: Floats
+    glb_j_per_byte: Floats
+    hbm_j_per_byte: Floats
+    lane_j: Floats
+    link_j_per_byte: Floats
 
 
 def access_energies(table: AcceleratorTable, constants: Constants) -> AccessEnergies:
@@ -72,7 +72,7 @@ def access_energies(table: AcceleratorTable, constants: Constants) -> AccessEner
     energy = load_energy_table()
     shape = len(table)
 
-    def constant_j(pj: float) -> NDArray[np.float64]:
+    def constant_j(pj: float) -> Floats:
         return np.full(shape, pj * PICO)
 
     return AccessEnergies(

@@ -20,13 +20,10 @@ from functools import cache
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from phaze_opt.record.arrays import Floats, Ints
 
 _IN_BLOCKS, _IN_LINES = 2, 3
 """Values of ``array_shape`` that have longer shapes than as built."""

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from importlib import resources
 
 import numpy as np
-from numpy.typing import NDArray
+
+from phaze_opt.record.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +21,7 @@ class LogLogTable:
     points: tuple[float, ...]
     values: tuple[float, ...]
 
-    def __call__(self, queries: NDArray[np.int64] | NDArray[np.float64]) -> NDArray[np.float64]:
+    def __call__(self, queries: Ints | Floats) -> Floats:
         """Values at ``queries`` (any shape); same shape."""
         points, values = np.array(self.points), np.array(self.values)
         query = np.asarray(queries, dtype=np.float64)

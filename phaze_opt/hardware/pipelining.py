@@ -18,13 +18,10 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from phaze_opt.record.arrays import Floats, Ints
 
 STAGE_SHARE = "arrays.stage_share"
 """Key of what a second register, or a second multiplier's wires and adder, adds to the area of an array's element."""

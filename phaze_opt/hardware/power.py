@@ -1,13 +1,11 @@
 """Thermal design power (semantics 7): every unit of the chip busy every cycle, every link and HBM at its full rate."""
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.area import area_um2_table, array_inputs
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.energy import ELEMENT_BYTES, access_energies
 from phaze_opt.hardware.network import Network
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import UM2_PER_MM2
 
 
@@ -16,7 +14,7 @@ def tdp_w(accelerator: Accelerator, network: Network, constants: Constants) -> f
     return float(tdp_w_table(table_of(accelerator), network, constants)[0])
 
 
-def tdp_w_table(table: AcceleratorTable, network: Network, constants: Constants) -> NDArray[np.float64]:
+def tdp_w_table(table: AcceleratorTable, network: Network, constants: Constants) -> Floats:
     """TDP of every chip in W, shape (num_accelerators,).
 
     TDP = clock (MACs (mac + L1 read + L1 write) + arrays (w + d)/4 L2 read + lanes lane + GLB bytes a cycle x GLB per

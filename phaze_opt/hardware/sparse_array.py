@@ -8,13 +8,10 @@ every N of M at N/M of the folds (as VEGETA's 1:4, 2:4 and 4:4, arXiv 2302.08687
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from phaze_opt.record.arrays import Floats, Ints
 
 CHOICE_SHARE = "arrays.choice_share"
 """Key of the area and energy of one more input that a multiplier chooses from, over its own: 2:4 adds three of them.

@@ -4,7 +4,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.jobs.options import (
@@ -14,6 +14,7 @@ from phaze_opt.jobs.options import (
     RANGE_HELP,
     BaselineOptions,
     CostOptions,
+    ModelOptions,
     RecordOptions,
 )
 from phaze_opt.jobs.scenario import check_machines, load_scenario, load_space, runs_directory
@@ -82,32 +83,27 @@ class ProofOptions:
     seed: int = _proving(0, "Of these samples; a proof has no randomness.", Kind.COUNT, low=0, high=MAX_SEED)
 
 
-def pose_proof(
-    loaded: tuple["AnyModel", ...],
-    proof: ProofOptions,
-    scenario: ScenarioOptions,
-    records: RecordOptions,
-    *,
-    costs: CostOptions,
-    beside: BaselineOptions,
-    common: str,
-    space: SpaceOptions,
-    watch: "Watch",
-    is_network_named: bool = False,
-) -> "ProofRun":
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProofRequest:
+    """What a proof is asked, and which of the options were given."""
+
+    models: ModelOptions
+    proof: ProofOptions
+    scenario: Annotated[ScenarioOptions, OF_PROOFS]
+    space: SpaceOptions
+    costs: CostOptions
+    beside: BaselineOptions
+    records: RecordOptions
+    given: frozenset[str] = frozenset()
+
+
+def pose_proof(asked: ProofRequest, loaded: tuple["AnyModel", ...], watch: "Watch") -> "ProofRun":
     """A proof that is ready to run.
 
     Args:
+        asked: its options.
         loaded: the models.
-        proof: options of the proof.
-        scenario: options of the scenario.
-        records: where the certificate is kept.
-        costs: on what the best design's cost is said.
-        beside: machines that it is held against.
-        common: mean over models.
-        space: says which micro-batches plans may have.
         watch: hears of the proof, to show it.
-        is_network_named: whether machines that exist have the network of the designs too.
 
     Raises:
         InputError: an option breaks a rule.
@@ -121,20 +117,21 @@ def pose_proof(
     from phaze_opt.objective.goals import Aim, has_costs
     from phaze_opt.study.certified_truth import certificates_directory
 
-    known = load_constants()
-    problem_scenario = load_scenario(scenario, loaded, common=common, constants=known, space=space)
+    known, proof, space = load_constants(), asked.proof, asked.space
+    problem_scenario = load_scenario(asked.scenario, loaded, common=asked.models.common, constants=known, space=space)
     constants = problem_scenario.constants_of(known)
     aim = Aim.parse(proof.objective, source="--objective")
-    terms = costs.terms()
+    terms = asked.costs.terms()
     if has_costs(problem_scenario, aim.goal, aim.axes):
         problem_scenario = replace(problem_scenario, prices=_prices_of(problem_scenario, aim, terms))
-    runs_directory(records.work_dir)
-    check_machines(beside.names, problem_scenario, constants)
-    where = certificates_directory(records.work_dir)
+    work_dir, baselines = asked.records.work_dir, asked.beside.names
+    runs_directory(work_dir)
+    check_machines(baselines, problem_scenario, constants)
+    where = certificates_directory(work_dir)
     wanted = CertifyOptions(tolerance=proof.tolerance, jobs=proof.jobs, directory=where, is_resumed=proof.resume)
     problem = CertifyProblem(problem_scenario, load_space(space, problem_scenario), constants, aim.goal, axes=aim.axes)
-    network = scenario.network if is_network_named else None
-    request = job_request(loaded, scenario, space, terms, network=network)
+    network = asked.scenario.network if "network" in asked.given else None
+    request = job_request(loaded, asked.scenario, space, terms, network=network)
     return ProofRun(
         problem,
         wanted,
@@ -145,7 +142,7 @@ def pose_proof(
         has_range=proof.has_range,
         equal_to=proof.equal_to,
         costs=terms,
-        baselines=beside.names,
+        baselines=baselines,
     )
 
 

@@ -117,7 +117,7 @@ def price_job(request: EvaluateRequest, watch: Watch) -> PricedJob:
         bill = cluster_bill(answer.parts, answer.evaluation, request.costs, num_devices=devices)
         if answer.recipe is not None and answer.recipe.dense.is_feasible:
             dense = cluster_bill(answer.parts, answer.recipe.dense, request.costs, num_devices=devices)
-            own, other = bill.samples_per_usd, dense.samples_per_usd
+            own, other = bill.throughput_per_usd, dense.throughput_per_usd
             answer = replace(answer, recipe=replace(answer.recipe, samples_per_usd=own, dense_samples_per_usd=other))
     rows = vary_prices(answer.evaluation, bill) if request.with_sensitivity and bill is not None else ()
     return replace(

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from phaze_opt.errors import InputError
-from phaze_opt.jobs.options import RANGE_HELP, RECORDS, ModelOptions
+from phaze_opt.jobs.options import RANGE_HELP, RECORDS, CostOptions, ModelOptions
 from phaze_opt.objective.scenario_options import (
     EXAMPLE,
     MACHINES,
@@ -126,6 +126,39 @@ class ShownOptions:
     )
     has_range: bool = declared(True, RANGE_HELP, Kind.SWITCH, flag="--range", panel=RECORDS)
     top: int = declared(DEFAULT_TOP, "Plans to show.", Kind.COUNT, high=1000, panel=RECORDS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanOptions:
+    """A job on one accelerator, and which of the options were given."""
+
+    chip: ChipOptions
+    machine: MachineOptions
+    scenario: Annotated[ScenarioOptions, NETWORK_OF_THE_MACHINE]
+    costs: CostOptions
+    given: frozenset[str] = frozenset()
+
+    def request(self, models: tuple[AnyModel, ...], *, has_range: bool, with_sensitivity: bool) -> EvaluateRequest:
+        """The job that they ask for; ``models`` are those named."""
+        network = self.scenario.network if "network" in self.given else None
+        return EvaluateRequest(
+            models,
+            self.chip.arch,
+            self.chip.micro_batch,
+            network,
+            self.scenario,
+            self.machine,
+            with_sensitivity=with_sensitivity,
+            has_range=has_range,
+            costs=self.costs.terms(),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluateOptions(PlanOptions):
+    """The same with what stands beside the answer."""
+
+    shown: ShownOptions
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass, replace
+from typing import Any, get_args, get_type_hints
 
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Declaration, Kind, declarations
@@ -18,7 +18,60 @@ ZEROS = {"K": 3, "M": 6, "B": 9, "T": 12}
 _ENDINGS = "; K, M, B or T at its end stands for zeros (2K is 2000)"
 
 
-def varied(options: type, changes: Mapping[str, Mapping[str, Any]]) -> list[Declaration]:
+GIVEN = "given"
+"""Field of a request for the names of the options that were given, and not left at their defaults."""
+
+
+@dataclass(frozen=True, slots=True)
+class AskedOptions:
+    """What a parameter is made of: one dataclass of options, or a request, whose fields are such dataclasses.
+
+    Attributes:
+        kind: what the parameter takes.
+        groups: dataclasses of options with their declarations, by field of the request; empty for ``kind`` itself.
+    """
+
+    kind: type
+    groups: Mapping[str, tuple[type, list[Declaration]]]
+
+    @property
+    def is_request(self) -> bool:
+        """Whether it asks which options were given too."""
+        return "" not in self.groups
+
+    @property
+    def declared(self) -> list[Declaration]:
+        """All options, in order."""
+        return [known for _, group in self.groups.values() for known in group]
+
+    def built(self, values_of: Callable[[type, Sequence[Declaration]], dict[str, Any]], given: frozenset[str]) -> Any:
+        """The value: ``values_of`` says what fields of a dataclass of options come to."""
+        values = {name: kind(**values_of(kind, known)) for name, (kind, known) in self.groups.items()}
+        return self.kind(**values, given=given) if self.is_request else values[""]
+
+
+def asked_options(annotation: Any) -> AskedOptions | None:
+    """What a parameter asks for; None of one that is not made of options.
+
+    Args:
+        annotation: such as ``Annotated[Options, {option: {attribute: value}}]``, where a command declares an option
+            differently than the dataclass.
+    """
+    kind, *changes = get_args(annotation) or (annotation,)
+    if not (is_dataclass(kind) and isinstance(kind, type)):
+        return None
+    own = changes[0] if changes else {}
+    if not any(each.name == GIVEN for each in fields(kind)):
+        return AskedOptions(kind, {"": (kind, _varied(kind, own))})
+    groups = {}
+    for name, hint in get_type_hints(kind, include_extras=True).items():
+        if name != GIVEN:
+            options, *more = get_args(hint) or (hint,)
+            groups[name] = options, _varied(options, (more[0] if more else {}) | own)
+    return AskedOptions(kind, groups)
+
+
+def _varied(options: type, changes: Mapping[str, Mapping[str, Any]]) -> list[Declaration]:
     """The declarations of a dataclass of options as one command has them."""
     return [replace(known, **changes.get(name, {})) for name, known in declarations(options).items()]
 

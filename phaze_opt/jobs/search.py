@@ -122,18 +122,21 @@ class PosedSearch:
         )
 
 
-def pose_search(
-    loaded: tuple[AnyModel, ...],
-    *,
-    models: ModelOptions,
-    options: SearchOptions,
-    scenario: ScenarioOptions,
-    space: SpaceOptions,
-    costs: CostOptions,
-    beside: BaselineOptions,
-    records: RecordOptions,
-    is_network_named: bool,
-) -> PosedSearch:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchRequest:
+    """What a search is asked, and which of the options were given."""
+
+    models: ModelOptions
+    options: SearchOptions
+    scenario: ScenarioOptions
+    space: SpaceOptions
+    costs: CostOptions
+    beside: BaselineOptions
+    records: RecordOptions
+    given: frozenset[str] = frozenset()
+
+
+def pose_search(asked: SearchRequest, loaded: tuple[AnyModel, ...]) -> PosedSearch:
     """Read what the options of a search name; ``loaded`` are the models.
 
     Raises:
@@ -142,17 +145,16 @@ def pose_search(
     from phaze_opt.hardware.constants import load_constants
     from phaze_opt.jobs.machines_beside import job_request
 
-    known, terms = load_constants(), costs.terms()
-    problem = load_scenario(scenario, loaded, common=models.common, constants=known, space=space)
+    known, terms, options, records = load_constants(), asked.costs.terms(), asked.options, asked.records
+    problem = load_scenario(asked.scenario, loaded, common=asked.models.common, constants=known, space=asked.space)
     names = ",".join(model.name for model in loaded)
-    name = f"{names} on {scenario.devices} with {options.strategy}"
-    config = _config(options, records, name=name)
+    config = _config(options, records, name=f"{names} on {asked.scenario.devices} with {options.strategy}")
     problem = _posed(problem, config.goal, terms)
-    constants = problem.constants_of(known)
-    check_machines(beside.names, problem, constants)
-    network = scenario.network if is_network_named else None
-    request = job_request(loaded, scenario, space, terms, network=network)
-    return PosedSearch(problem, constants, config, options, beside.names, records.work_dir, request)
+    constants, baselines = problem.constants_of(known), asked.beside.names
+    check_machines(baselines, problem, constants)
+    network = asked.scenario.network if "network" in asked.given else None
+    request = job_request(loaded, asked.scenario, asked.space, terms, network=network)
+    return PosedSearch(problem, constants, config, options, baselines, records.work_dir, request)
 
 
 def _posed(scenario: Scenario, goal: Goal, terms: CostTerms) -> Scenario:

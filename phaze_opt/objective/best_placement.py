@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.hardware.accelerator import Accelerator
@@ -19,13 +18,13 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 from phaze_opt.placement.verify import verify_placement
+from phaze_opt.record.arrays import Floats
 from phaze_opt.schedule.problem import Cores, MipRuns, ScheduleProblem, ScheduleResult
 from phaze_opt.schedule.solve import ScheduleOptions, bound_compiled, solve_compiled
 from phaze_opt.schedule.structure import ScheduleStructure
 from phaze_opt.schedule.verify import verify_schedule
 from phaze_opt.workload.training import TrainingSpec
 
-Floats = NDArray[np.float64]
 _T = TypeVar("_T")
 
 HANG_GUARD_S = 3600.0

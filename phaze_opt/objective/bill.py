@@ -3,9 +3,6 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
@@ -15,6 +12,8 @@ from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh, pr
 from phaze_opt.hardware.silicon.silicon import has_die, link_rate
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Floats
+from phaze_opt.record.result_fields import Better, Digits, declares, result_field
 
 DECIDES = 0.001
 """A price whose whole range moves samples per USD by less decides nothing."""
@@ -52,8 +51,8 @@ class Bill:
         num_devices: of the cluster.
         terms: prices, grid and tokens.
         samples_per_s, tokens_per_s: that it trains.
-        modelled_samples_per_j: by the modelled energy of an iteration in place of TDP; None where none is modelled.
         run: the training run asked for; None for none.
+        modelled_throughput_per_joule: by the modelled energy, not by TDP; None where none is modelled.
     """
 
     parts: DeviceParts
@@ -63,34 +62,70 @@ class Bill:
     terms: CostTerms
     samples_per_s: float
     tokens_per_s: float
-    modelled_samples_per_j: float | None
     run: RunCost | None
+    modelled_throughput_per_joule: float | None = result_field(
+        "modelled samples/J", "samples/J", "by the modelled energy of an iteration", better=Better.HIGHER
+    )
 
     @property
+    @declares("a device", "USD", "to buy", better=Better.LOWER, is_headline=True)
     def device_usd(self) -> float:
         """Of one device."""
         return float(self.device.usd)
 
     @property
-    def samples_per_usd(self) -> float:
+    @declares("capex", "USD", "of all devices", better=Better.LOWER, is_headline=True, digits=Digits.AMOUNT)
+    def capex_usd(self) -> float:
+        """Of all devices."""
+        return float(self.owned.capex_usd)
+
+    @property
+    @declares("electricity", "USD", "over their life", better=Better.LOWER, digits=Digits.AMOUNT)
+    def electricity_usd(self) -> float:
+        """Over the life of the cluster."""
+        return float(self.owned.electricity_usd)
+
+    @property
+    @declares("total cost of ownership", "USD", "both together", better=Better.LOWER, digits=Digits.AMOUNT)
+    def tco_usd(self) -> float:
+        """Capex and electricity."""
+        return float(self.owned.tco_usd)
+
+    @property
+    @declares("samples/USD", "samples/USD", "of the total cost of ownership", better=Better.HIGHER)
+    def throughput_per_usd(self) -> float:
         """Samples for a dollar of the total cost of ownership."""
         return float(self.samples_per_s / self.owned.usd_per_s)
 
     @property
+    @declares("USD a token", "USD", "of the total cost of ownership", better=Better.LOWER)
     def usd_per_token(self) -> float:
         """Of the total cost of ownership."""
         return float(self.owned.usd_per_s / self.tokens_per_s)
+
+    @property
+    @declares("samples/J", "samples/J", "at full rate (TDP)", better=Better.HIGHER)
+    def throughput_per_joule(self) -> float:
+        """Samples for a joule that the devices draw at full rate."""
+        return float(self.samples_per_s / (self.num_devices * self.parts.tdp_w))
+
+    @property
+    @declares("CO2e to make it", "kg", "the cluster", better=Better.LOWER)
+    def embodied_kg(self) -> float:
+        """To make the cluster."""
+        return float(self.owned.embodied_kg)
+
+    @property
+    @declares("CO2e to run it", "kg", "over its life", better=Better.LOWER)
+    def operational_kg(self) -> float:
+        """To run the cluster."""
+        return float(self.owned.operational_kg)
 
     def usd_per_token_at(self, prices: Constants) -> float:
         """The same at other prices."""
         device = device_cost(self.parts, prices).usd
         per_s = usd_of_a_second(device, self.parts.tdp_w, num_devices=self.num_devices, known=prices)
         return float(per_s / self.tokens_per_s)
-
-    @property
-    def samples_per_j(self) -> float:
-        """Samples for a joule that the devices draw at full rate."""
-        return float(self.samples_per_s / (self.num_devices * self.parts.tdp_w))
 
     @property
     def samples_per_kg(self) -> float:
@@ -174,7 +209,7 @@ def cluster_bill(parts: DeviceParts, evaluation: Evaluation, terms: CostTerms, *
         )
     modelled = rate * evaluation.iteration_time_s / joules if joules else None
     tokens_per_s = evaluation.throughput_tokens_per_s
-    return Bill(parts, device, owned, num_devices, terms, rate, tokens_per_s, modelled, run)
+    return Bill(parts, device, owned, num_devices, terms, rate, tokens_per_s, run, modelled)
 
 
 def bill_of_design(evaluation: Evaluation, scenario: Scenario, constants: Constants, terms: CostTerms) -> Bill | None:
@@ -200,7 +235,7 @@ def parts_of_design(chip: Accelerator, scenario: Scenario, constants: Constants)
 
 def device_usd(
     chips: AcceleratorTable, scenario: Scenario, constants: Constants, prices: Constants | None = None
-) -> NDArray[np.float64]:
+) -> Floats:
     """What a device of each design costs, USD, shape (num_chips,); see `own_chips`."""
     prices = prices_with(scenario.prices or ()) if prices is None else prices
     links = link_rate(scenario.cluster.network)
@@ -269,7 +304,7 @@ def _vary(evaluation: Evaluation, bill: Bill) -> Iterator[PriceRow]:
     def over(key: str, value: float) -> tuple[float, float]:
         terms = CostTerms(known.with_overrides({key: value}), bill.terms.grid)
         other = cluster_bill(bill.parts, evaluation, terms, num_devices=bill.num_devices)
-        return other.samples_per_usd / bill.samples_per_usd, other.samples_per_kg / bill.samples_per_kg
+        return other.throughput_per_usd / bill.throughput_per_usd, other.samples_per_kg / bill.samples_per_kg
 
     for key in keys:
         entry = known.entries[key]

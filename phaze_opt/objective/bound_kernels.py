@@ -6,12 +6,9 @@ All in one file, as in `placement.kernels`. What is computed, and why it is a bo
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 STATE, GRADIENT, STASH, INPUT, WORKING_SET = range(5)
 """Rows of ``Relaxation.per_layer``."""
@@ -71,7 +68,7 @@ class Room(NamedTuple):
 
     stashed: Ints
     recomputed: Ints
-    fits: NDArray[np.bool_]
+    fits: Flags
 
 
 @compiled

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import CoreType
@@ -13,12 +12,11 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective import bound_kernels
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase
+from phaze_opt.record.arrays import Floats, Ints, ShortInts
 from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.schedule.problem import Cores, Exclusivity, cores_of_each
 from phaze_opt.units import MEBI, gib_to_bytes
 
-Floats = NDArray[np.float64]
-Choices = NDArray[np.int32]
 PoolKey = tuple[tuple[CoreType, ...], tuple[tuple[int, int], ...]]
 
 
@@ -78,7 +76,7 @@ class MakespanBounds:
     """
 
     makespan_s: Floats
-    choices: Choices
+    choices: ShortInts
     attention_s: Floats
 
     def of_design(self, row: int) -> "MakespanBounds":
@@ -150,7 +148,7 @@ class PhasePools:
         bounds = np.empty((len(table), len(compiled.options), len(first.phases), first.num_phases))
         choices = [np.zeros((len(table), 0), dtype=np.int32)]
         # Options of full plans have problems in common: the same operators in the same order.
-        known: dict[tuple[PoolKey, bytes], tuple[Floats, Choices]] = {}
+        known: dict[tuple[PoolKey, bytes], tuple[Floats, ShortInts]] = {}
         for option, entry in enumerate(compiled.options):
             for row, layer in enumerate(entry.phases):
                 for column, phase in enumerate(layer):
@@ -161,7 +159,7 @@ class PhasePools:
                     choices.append(chosen)
         return MakespanBounds(bounds, np.concatenate(choices, axis=1), attention_seconds(compiled, estimates))
 
-    def _bound(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> tuple[Floats, Choices]:
+    def _bound(self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable) -> tuple[Floats, ShortInts]:
         """Bounds of one problem, and the entries behind them.
 
         Of alternatives the entries are those of the least one, by which all are bounded then.
@@ -172,7 +170,7 @@ class PhasePools:
             return least_s[0], choices[0]
         chosen = np.take_along_axis(np.array(choices), least_s.argmin(axis=0)[None, :, None], axis=0)[0]
 
-        def of_columns(columns: NDArray[np.int64]) -> Floats:
+        def of_columns(columns: Ints) -> Floats:
             latencies, floor_s = _latencies(columns, estimates, table)
             return pool.bounds_by(chosen, *latencies, cores, floor_s=floor_s)
 
@@ -182,10 +180,10 @@ class PhasePools:
 
     def _ways_s(
         self, phase: CompiledPhase, estimates: Estimates, table: AcceleratorTable
-    ) -> tuple[Floats, list[Choices]]:
+    ) -> tuple[Floats, list[ShortInts]]:
         """Bounds of the alternatives of a problem, shape (alternatives, num_designs), and the entries of their last."""
         pool, cores = self.pool(phase), cores_of_each(table)
-        known: dict[bytes, tuple[Floats, Choices]] = {}
+        known: dict[bytes, tuple[Floats, ShortInts]] = {}
         for columns in (columns for way in phase.ways for _, columns in way):
             if columns.tobytes() not in known:
                 latencies, floor_s = _latencies(columns, estimates, table)
@@ -213,9 +211,7 @@ class PhasePools:
         return sum(len(pool) for pool in self._pools.values())
 
 
-def _latencies(
-    columns: NDArray[np.int64], estimates: Estimates, table: AcceleratorTable
-) -> tuple[tuple[Floats, Floats], Floats]:
+def _latencies(columns: Ints, estimates: Estimates, table: AcceleratorTable) -> tuple[tuple[Floats, Floats], Floats]:
     """Latencies of operators, and the floor of all their traffic, s."""
     traffic = bound_kernels.column_sums(estimates.traffic_bytes, columns)
     latencies = estimates.one_core_s[:, columns], estimates.spread_s[:, columns]

@@ -27,7 +27,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.objective import bound_kernels
@@ -37,8 +36,7 @@ from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.options import POLICY_CODE, NetworkTables, build_network_tables
 from phaze_opt.placement.problem import LayerCosts, RecomputePolicy
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats, Ints
 
 _FIELDS = ("state_bytes", "gradient_bytes", "stash_bytes", "input_bytes", "working_set_bytes")
 """Fields behind the rows of `Relaxation.per_layer`, in their order."""
@@ -156,7 +154,7 @@ def _transfers(cost: LayerCosts, coefficients: Floats) -> Floats:
 
 def _data_degrees(
     tables: NetworkTables, degrees: tuple[int, ...], num_layers: int, *, num_devices: int, parts: int
-) -> tuple[NDArray[np.int64], Floats]:
+) -> tuple[Ints, Floats]:
     """`Relaxation.entry` and ``data``: the data degrees of each (t, stages) that no other one beats in every column."""
     entry = np.zeros((len(degrees), num_layers + 2), dtype=np.int64)
     rows: list[tuple[float, float, float]] = []

@@ -8,22 +8,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.bill import own_chips
-from phaze_opt.objective.bound_phases import Choices, MakespanBounds, PhasePools
+from phaze_opt.objective.bound_phases import MakespanBounds, PhasePools
 from phaze_opt.objective.bound_placement import RelaxedPlacement, relax_placement
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scheduled_plan import least_steps_s
 from phaze_opt.objective.several_models import combine_rates
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from phaze_opt.record.arrays import Floats, Ints, ShortInts
 
 CHUNK_ROWS = 4096
 """Designs estimated at a time; a matter of memory only."""
@@ -54,7 +51,7 @@ class BoundTable:
     throughput_samples_per_s: Floats
     tdp_w: Floats
     area_mm2: Floats
-    reason: NDArray[np.int64]
+    reason: Ints
 
     def bounds(self) -> list[ThroughputBound]:
         """The rows, in order."""
@@ -102,7 +99,7 @@ class ThroughputBounder:
             return (True,) * len(points)
         return tuple((self.broken_budgets(self._table(list(points)))[2] == 0).tolist())
 
-    def broken_budgets(self, table: AcceleratorTable) -> tuple[Floats, Floats, NDArray[np.int64]]:
+    def broken_budgets(self, table: AcceleratorTable) -> tuple[Floats, Floats, Ints]:
         """Area, mm2, TDP, W, and the budget that each chip breaks, 0 for none; by the comparisons of `Objective`."""
         scenario = self.objective.scenario
         area = chip_area_mm2(table, self.objective.constants)
@@ -117,7 +114,7 @@ class ThroughputBounder:
             reason[(reason == 0) & (capex_usd / scenario.max_capex_usd - 1.0 > 0.0)] = OVER_CAPEX
         return area, power, reason
 
-    def bound_choices(self, table: AcceleratorTable, micro_batch: int) -> tuple[BoundTable, Choices]:
+    def bound_choices(self, table: AcceleratorTable, micro_batch: int) -> tuple[BoundTable, ShortInts]:
         """Upper bounds on the throughput of any chips at one micro-batch, and the pool entries behind them.
 
         Estimates take 32 bytes an operator each; entries have shape (num_designs, slots of all models), -1 over budget.
@@ -163,13 +160,13 @@ class ThroughputBounder:
         rows = rates.tolist()
         return np.array([combine_rates(row, ideals, common=common) if min(row) > 0.0 else 0.0 for row in rows])
 
-    def _rates(self, table: AcceleratorTable, micro_batch: int) -> tuple[Floats, Choices]:
+    def _rates(self, table: AcceleratorTable, micro_batch: int) -> tuple[Floats, ShortInts]:
         """Bounds of the scenario's throughput within budgets, samples/s; 0 where a model certainly does not fit."""
         models = range(len(self.objective.scenario.models))
         columns, choices = zip(*(self._model_rates(index, table, micro_batch) for index in models), strict=True)
         return self.combined(np.column_stack(columns), micro_batch), np.concatenate(choices, axis=1)
 
-    def _model_rates(self, index: int, table: AcceleratorTable, micro_batch: int) -> tuple[Floats, Choices]:
+    def _model_rates(self, index: int, table: AcceleratorTable, micro_batch: int) -> tuple[Floats, ShortInts]:
         """Bounds of one model's throughput, samples/s, 0 where it certainly does not fit; and the entries behind."""
         bounds, memory_bytes = self.makespan_bounds(index, table, micro_batch), table.hbm_bytes.astype(np.float64)
         if self.objective.scenario.plans is None:

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
@@ -17,6 +16,7 @@ from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2, chip_po
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import um2_to_mm2
@@ -112,7 +112,7 @@ def unmet_budget(space: SearchSpace, scenario: Scenario, constants: Constants) -
     Budgets are asked in the order area, TDP, capex, each of the chips that keep to those before it.
     """
     devices, network = scenario.cluster.num_devices, scenario.cluster.network
-    asked: list[tuple[str, str, float, Callable[[AcceleratorTable], NDArray[np.float64]]]] = []
+    asked: list[tuple[str, str, float, Callable[[AcceleratorTable], Floats]]] = []
     if scenario.max_area_mm2 is not None:
         asked.append(("area", "mm2", scenario.max_area_mm2, lambda chips: chip_area_mm2(chips, constants)))
     if scenario.max_tdp_w is not None:
@@ -148,9 +148,7 @@ def why_infeasible(space: SearchSpace, scenario: Scenario, constants: Constants)
     return unmet_budget(space, scenario, constants) or memory
 
 
-def _takes(
-    space: SearchSpace, constants: Constants, prices: Sequence[Callable[[AcceleratorTable], NDArray[np.float64]]]
-) -> NDArray[np.float64]:
+def _takes(space: SearchSpace, constants: Constants, prices: Sequence[Callable[[AcceleratorTable], Floats]]) -> Floats:
     """What each chip of a space takes, shape (num_prices, num_chips): the micro-batch, which varies fastest, aside."""
     indices, found = np.arange(0, space.size, len(space.axes.micro_batch)), []
     for start in range(0, len(indices), _CHUNK):

@@ -4,7 +4,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, forward_again, partly_again
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, sent_bytes
@@ -15,6 +14,7 @@ from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
 from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
 from phaze_opt.hardware.network import NetworkDimension
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
@@ -46,16 +46,16 @@ class CompiledPhase:
     layer: str
     phase: Phase
     structure: ScheduleStructure
-    columns: NDArray[np.int64]
+    columns: Ints
     core_types: tuple[CoreType, ...]
-    is_core: NDArray[np.bool_]
+    is_core: Flags
     edges: tuple[tuple[int, int], ...]
     collective_s: float
     collective_bytes: float
-    alternatives: tuple[tuple[tuple[float, NDArray[np.int64]], ...], ...] = ()
+    alternatives: tuple[tuple[tuple[float, Ints], ...], ...] = ()
 
     @property
-    def ways(self) -> tuple[tuple[tuple[float, NDArray[np.int64]], ...], ...]:
+    def ways(self) -> tuple[tuple[tuple[float, Ints], ...], ...]:
         """The alternatives; without any, all of its own columns."""
         return self.alternatives or (((1.0, self.columns),),)
 
@@ -75,9 +75,9 @@ class CompiledOption:
 
     graph: ModelGraph
     phases: tuple[tuple[CompiledPhase, ...], ...]
-    core_columns: NDArray[np.int64]
+    core_columns: Ints
     core_operators: Sequence[Operator]
-    partly_columns: tuple[NDArray[np.int64], ...] = ()
+    partly_columns: tuple[Ints, ...] = ()
 
     @property
     def num_phases(self) -> int:
@@ -85,7 +85,7 @@ class CompiledOption:
         return len(self.phases[0])
 
     @property
-    def collective_s(self) -> NDArray[np.float64]:
+    def collective_s(self) -> Floats:
         """Tensor-parallel collectives, shape (num_distinct_layers, num_phases), s."""
         return np.array([[phase.collective_s for phase in layer] for layer in self.phases])
 
@@ -195,25 +195,20 @@ def _option(
     )
 
 
-def _new_columns(graph: OperatorGraph, operators: list[Operator]) -> NDArray[np.int64]:
+def _new_columns(graph: OperatorGraph, operators: list[Operator]) -> Ints:
     """Columns of a graph's operators, appended to the list."""
     first = len(operators)
     operators.extend(graph.operators)
     return np.arange(first, len(operators), dtype=np.int64)
 
 
-def _columns_of(operators: Sequence[Operator], columns: dict[Operator, int]) -> NDArray[np.int64]:
+def _columns_of(operators: Sequence[Operator], columns: dict[Operator, int]) -> Ints:
     """Columns of operators; those that are new get the next ones."""
     return np.array([columns.setdefault(operator, len(columns)) for operator in operators], dtype=np.int64)
 
 
 def _compile_phase(
-    layer: str,
-    phase: Phase,
-    graph: OperatorGraph,
-    columns: NDArray[np.int64],
-    *,
-    dimensions: Sequence[NetworkDimension] = (),
+    layer: str, phase: Phase, graph: OperatorGraph, columns: Ints, *, dimensions: Sequence[NetworkDimension] = ()
 ) -> CompiledPhase:
     """Compile one problem: its topology, its operators' columns, and its collectives over a group of devices."""
     kinds = (operator.core_type for operator in graph.operators)

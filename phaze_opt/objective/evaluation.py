@@ -12,6 +12,7 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.chip_silicon import over_reticle
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.record.plain_data import from_plain, omit_default, omitted_names, to_plain
+from phaze_opt.record.result_fields import Better, Digits, ResultField, declares, fields_of, names_of, result_field
 from phaze_opt.schedule.problem import MipRuns, ScheduleStatus, count_mips
 from phaze_opt.units import GIGA
 
@@ -160,18 +161,51 @@ class Evaluation:
     micro_batch: int
     sequence_length: int
     num_parameters: int
-    area_mm2: float
-    tdp_w: float
-    throughput_samples_per_s: float = 0.0
-    throughput_bound_samples_per_s: float = 0.0
-    throughput_tokens_per_s: float = 0.0
-    iteration_time_s: float = 0.0
-    throughput_per_tdp: float = 0.0
-    mfu: float = 0.0
-    tc_utilisation: float = 0.0
-    vc_utilisation: float = 0.0
-    energy_per_iteration_j: float = 0.0
-    average_power_w: float = 0.0
+    area_mm2: float = result_field(
+        "area, mm2", "mm2", "of a chip", better=Better.LOWER, is_headline=True, needs_feasible=False
+    )
+    tdp_w: float = result_field(
+        "TDP, W", "W", "thermal design power of a chip", better=Better.LOWER, is_headline=True, needs_feasible=False
+    )
+    throughput_samples_per_s: float = result_field(
+        "samples/s", "samples/s", "of the whole cluster", default=0.0, better=Better.HIGHER, is_headline=True
+    )
+    throughput_bound_samples_per_s: float = result_field(
+        "bound of samples/s", "samples/s", "that no plan, placement or schedule exceeds", default=0.0
+    )
+    throughput_tokens_per_s: float = result_field(
+        "tokens/s", "tokens/s", "of the whole cluster", default=0.0, better=Better.HIGHER, is_headline=True,
+        digits=Digits.COUNT,
+    )  # fmt: skip
+    iteration_time_s: float = result_field(
+        "iteration", "s", "of one step", default=0.0, better=Better.LOWER, is_headline=True, digits=Digits.TIME
+    )
+    mfu: float = result_field(
+        "model FLOPs utilisation", "", "model FLOPs over the peak of all devices", default=0.0, better=Better.HIGHER,
+        is_headline=True, digits=Digits.SHARE,
+    )  # fmt: skip
+    throughput_per_tdp: float = result_field(
+        "samples/s per kW of TDP", "samples/s/W", "over the TDP of all devices", default=0.0, better=Better.HIGHER,
+        is_headline=True, scale=1000.0,
+    )  # fmt: skip
+    tc_utilisation: float = result_field(
+        "tensor cores busy", "", "share of the used devices' MACs that an iteration keeps busy", default=0.0,
+        better=Better.HIGHER, digits=Digits.SHARE,
+    )  # fmt: skip
+    vc_utilisation: float = result_field(
+        "vector cores busy", "", "share of their lanes", default=0.0, better=Better.HIGHER, digits=Digits.SHARE
+    )
+    energy_per_iteration_j: float = result_field(
+        "energy of an iteration, J",
+        "J",
+        "modelled, of all used devices",
+        default=0.0,
+        better=Better.LOWER,
+        has_mean=False,
+    )
+    average_power_w: float = result_field(
+        "average power, W", "W", "of one used device", default=0.0, better=Better.LOWER, has_mean=False
+    )
     placement: PlacementResult | None = None
     schedules: tuple[LayerSchedule, ...] = ()
     breakdown: TimeBreakdown = field(default_factory=TimeBreakdown)
@@ -180,11 +214,25 @@ class Evaluation:
     constraints: tuple[tuple[str, float], ...] = ()
     members: "tuple[Evaluation, ...]" = ()
     unknown: tuple[str, ...] = ()
-    throughput_per_usd: float | None = None
+    throughput_per_usd: float | None = result_field(
+        "samples/USD", "samples/USD", "over the total cost of ownership; where it was asked for", default=None,
+        better=Better.HIGHER,
+    )  # fmt: skip
 
     def known(self, name: str) -> float | None:
         """A figure by name; None if it is not known."""
-        return None if name in self.unknown else float(getattr(self, name))
+        value = None if name in self.unknown else getattr(self, name)
+        return None if value is None else float(value)
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """Every declared figure that is known of it, by name."""
+        known = {each.name: self.known(each.name) for each in fields_of(Evaluation) if self.has(each)}
+        return {name: value for name, value in known.items() if value is not None}
+
+    def has(self, figure: ResultField) -> bool:
+        """Whether a figure has a meaning here: rates need a feasible design, energy one model."""
+        return (self.is_feasible or not figure.needs_feasible) and (figure.has_mean or not self.members)
 
     @property
     def is_feasible(self) -> bool:
@@ -206,6 +254,7 @@ class Evaluation:
         )
 
     @property
+    @declares("schedule gap", "", "largest gap that its schedules leave", better=Better.LOWER, digits=Digits.SHARE)
     def schedule_gap(self) -> float:
         """Largest gap of any of its schedules, or of its throughput where another plan may gain more."""
         gaps = [self.rate_gap, *(schedule.gap for schedule in self.schedules)]
@@ -216,6 +265,10 @@ class Evaluation:
         """(bound - throughput) / bound: what open schedules leave of the choice of plans or placements; 0 if proven."""
         gap = relative_gap(self.throughput_bound_samples_per_s, self.throughput_samples_per_s)
         return 0.0 if is_proven(gap) else gap
+
+
+THROUGHPUT = "throughput_samples_per_s"
+"""The figure by which designs are sorted, drawn and compared."""
 
 
 class Budgets(Protocol):
@@ -278,6 +331,8 @@ SCALARS = tuple(
     if kind in (str, int, float, float | None, EvaluationStatus) and name != "num_parameters"
 )
 """Fields of `Evaluation` that are themselves in its JSON; ``num_parameters`` is printed as ``parameters``."""
+_DERIVED = tuple(name for name in names_of(Evaluation) if name not in SCALARS)
+"""Figures that follow from others."""
 _IF_ASKED = frozenset(field.name for field in fields(Evaluation) if field.default is None)
 """Metrics that are known only where they were asked for, and left out elsewhere."""
 _OF_CHIP = frozenset(field.name for field in fields(Accelerator))
@@ -308,7 +363,7 @@ def evaluation_to_json(evaluation: Evaluation) -> dict[str, Any]:
         "architecture": architecture_to_json(evaluation.accelerator),
         "placement": _placement_to_json(evaluation, plain["placement"]),
         "schedule": _schedule_to_json(evaluation.schedules),
-        "schedule_gap": evaluation.schedule_gap,
+        **{name: evaluation.known(name) for name in _DERIVED},
         **{name: plain[name] for name in _AS_PLAIN},
         "constraints": dict(evaluation.constraints),
         "members": [evaluation_to_json(member) for member in evaluation.members],

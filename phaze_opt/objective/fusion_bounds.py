@@ -14,7 +14,6 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep
 from phaze_opt.errors import InputError
@@ -26,9 +25,8 @@ from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.objective.compile import CompiledModel, CompiledPhase, Prepare
 from phaze_opt.objective.layer_fusion import is_kept, layers_in_parts, parts_of
 from phaze_opt.objective.scenario import OWN_ESTIMATORS, Scenario
+from phaze_opt.record.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _ALWAYS = -1
 _Choice = tuple[tuple[tuple[int, int], ...], int]
 """Places of operators in the order of their first use, and how often each would run; and the choice that stands in on

@@ -8,7 +8,6 @@ from enum import StrEnum
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt import __version__
 from phaze_opt.errors import InputError
@@ -17,6 +16,7 @@ from phaze_opt.hardware.economics.ownership import usd_of_a_second
 from phaze_opt.hardware.economics.prices import load_prices, prices_with
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.space.search_space import SearchSpace
 
@@ -179,9 +179,7 @@ def has_costs(scenario: Scenario, goal: Goal, axes: Sequence[FrontAxis]) -> bool
     return goal is Goal.THROUGHPUT_PER_USD or FrontAxis.COST in axes or scenario.max_capex_usd is not None
 
 
-def goal_denominators(
-    goal: Goal, scenario: Scenario, *, tdp_w: NDArray[np.float64], device_usd: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def goal_denominators(goal: Goal, scenario: Scenario, *, tdp_w: Floats, device_usd: Floats) -> Floats:
     """What throughputs are divided by to give a goal of one value, shape (num_designs,).
 
     Args:
@@ -208,7 +206,7 @@ def front_indices(values: Sequence[Sequence[float]], directions: Sequence[str]) 
     if not values:
         return ()
     signs = np.array([1.0 if direction == "maximize" else -1.0 for direction in directions])
-    gains: NDArray[np.float64] = np.asarray(values, dtype=np.float64) * signs
+    gains: Floats = np.asarray(values, dtype=np.float64) * signs
     kept = []
     for row, gain in enumerate(gains):
         is_dominated = ((gains >= gain).all(axis=1) & (gains > gain).any(axis=1)).any()

@@ -12,7 +12,6 @@ from itertools import pairwise
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep
@@ -26,6 +25,7 @@ from phaze_opt.graph.residency import with_reserve
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.hardware.network import Network
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_code
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.schedule.layer_fusion import (
     ALONE,
@@ -44,8 +44,6 @@ from phaze_opt.schedule.layer_fusion import (
 from phaze_opt.schedule.problem import ScheduleResult
 from phaze_opt.workload.plan import Recompute, chunk_sizes
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 NUM_SLICES = 8
 """Equal slices of the buffer that reserves are rounded up to: a matter of time only; more find a little more."""
 PARTS = (1, 2, 4, 8)
@@ -418,7 +416,7 @@ def is_kept(layer: LayerGraph) -> bool:
     return layer.kept_input_bytes > 0.0 or layer.kept_output_bytes > 0.0
 
 
-def _wanted(numbers: Ints, slices: Ints) -> NDArray[np.bool_]:
+def _wanted(numbers: Ints, slices: Ints) -> Flags:
     """Which cells of the table groups may ask for: shape (kinds, choices, `NUM_PLACES`, `NUM_SLICES`)."""
     wanted = np.zeros((int(numbers.max()) + 1, slices.shape[-1], NUM_PLACES, NUM_SLICES), np.bool_)
     for first, stop, choice in np.argwhere(slices < NUM_SLICES).tolist():

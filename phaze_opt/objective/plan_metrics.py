@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import ScheduleClock, Schedules
 from phaze_opt.cost.compiled_step import AGAIN as FORWARD_AGAIN
@@ -25,10 +24,10 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.silicon.chip_silicon import link_pj_per_bit, static_w_per_mm2
 from phaze_opt.objective.evaluation import TimeBreakdown
 from phaze_opt.objective.metrics import cause_shares, lane_cycles_of, split_makespan
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.units import BITS_PER_BYTE, PICO
 from phaze_opt.workload.plan import Recompute
 
-Floats = NDArray[np.float64]
 SELECTIVE = NUM_PASSES
 """A pass beside those of `cost.compiled_step`: what selective recomputation runs again."""
 
@@ -112,7 +111,7 @@ def _cause_shares(chip: ChipStep) -> Floats:
     return _shares_of_parts(layers, makespan_s, chip.step.graph.part_counts)
 
 
-def _shares_of_parts(layers: Floats, makespan_s: Floats, counts: NDArray[np.int64]) -> Floats:
+def _shares_of_parts(layers: Floats, makespan_s: Floats, counts: Ints) -> Floats:
     """Shares of the passes of parts from those of their layers: each layer counts as long as it takes."""
     shares = np.zeros((len(counts), *layers.shape[1:]))
     for part, own in zip(shares, counts, strict=True):

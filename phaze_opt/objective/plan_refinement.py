@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.price_step import LayerTimes
@@ -29,11 +28,9 @@ from phaze_opt.objective.compile import PHASES, CompiledModel, CompiledOption
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.cuts import MixedStages, cheaper_choices, is_as_fast, lower_of_stages, price_of_stages
 from phaze_opt.plan.plan_degrees import MixedPlan, PlanDegrees, StageChip
+from phaze_opt.record.arrays import Floats, Indices
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.schedule.problem import MipRuns
-from phaze_opt.workload.plan_columns import Rows
-
-Floats = NDArray[np.float64]
 
 SAME_STEP = 1e-9
 """Relative difference up to which a step priced among all plans and alone are the same."""
@@ -199,7 +196,7 @@ class PlanRefinement:
         seconds = min(seconds, float(self._degrees.left_out_s(lower.classes_s[None])[0]))
         return self._degrees.least_step_s(lower, rows, self._most_bytes, limit_s=seconds)
 
-    def _closed_s(self, chosen: Rows | None) -> Floats:
+    def _closed_s(self, chosen: Indices | None) -> Floats:
         """Closed bounds of sets at the times known, s."""
         if self._layer_s is None:
             self._layer_s = self._fastest_s([each.known_s for each in self._chips])

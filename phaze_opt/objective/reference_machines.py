@@ -11,7 +11,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.hardware.presets import PHAZE_REFERENCE, TPU_V4, find_machine, load_architecture
-from phaze_opt.objective.best_placement import Floats, PlacedModel, bound_option, placement_problem, solve_option
+from phaze_opt.objective.best_placement import PlacedModel, bound_option, placement_problem, solve_option
 from phaze_opt.objective.compile import CompiledModel
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
@@ -19,6 +19,7 @@ from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.placement.problem import PlacementResult
 from phaze_opt.placement.solve import evaluate_placement
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.workload.plan import PlanChoices, split_blocks

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
@@ -33,15 +32,13 @@ from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.schedule.problem import MipRuns
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 VALUES_AT_ONCE = 1 << 22
 """Layer times and bounds of plans held at a time when many chips are bounded; a matter of memory only."""

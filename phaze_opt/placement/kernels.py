@@ -6,8 +6,8 @@ The independent check, `phaze_opt.placement.verify`, shares nothing with this fi
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.record.compiled import compiled
 
 FORWARD, BACKWARD, STATE, STASH, INPUT, GRADIENT, UPDATE = range(7)
@@ -22,9 +22,6 @@ NO_HINT, NONE_YET = -1, 0
 """Passed through `int`, as the objectives are: numba compiles a kernel anew for every literal it is called with."""
 STEP = 1.0 - 1e-12
 """The Pareto walk asks for this relative improvement at least, so that rounding cannot make it crawl."""
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Chain(NamedTuple):

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_coefficients, group_dimensions, transfer_coefficients
@@ -12,6 +11,7 @@ from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Cluster, NetworkDimension
 from phaze_opt.placement.kernels import ALWAYS, AUTO, NEVER, Options
 from phaze_opt.placement.problem import PlacementProblem, RecomputePolicy
+from phaze_opt.record.arrays import Floats, Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,9 +25,9 @@ class NetworkTables:
         sync: shape (entries, 2): latency (s) and s/byte of an all-reduce over d devices of that stride, at offset + d.
     """
 
-    transfer: NDArray[np.float64]
-    sync_offset: NDArray[np.int64]
-    sync: NDArray[np.float64]
+    transfer: Floats
+    sync_offset: Ints
+    sync: Floats
 
 
 @lru_cache(maxsize=32)
@@ -40,7 +40,7 @@ def build_network_tables(cluster: Cluster, degrees: tuple[int, ...], num_layers:
     return NetworkTables(transfer, sync_offset, sync)
 
 
-def _transfer_table(cluster: Cluster, degrees: tuple[int, ...], num_layers: int) -> NDArray[np.float64]:
+def _transfer_table(cluster: Cluster, degrees: tuple[int, ...], num_layers: int) -> Floats:
     """Latency and s/byte of the boundary at device position s * t."""
     table = np.zeros((len(degrees), num_layers + 1, 2))
     for row, degree in enumerate(degrees):
@@ -50,9 +50,7 @@ def _transfer_table(cluster: Cluster, degrees: tuple[int, ...], num_layers: int)
     return table
 
 
-def _sync_table(
-    cluster: Cluster, degrees: tuple[int, ...], num_layers: int
-) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+def _sync_table(cluster: Cluster, degrees: tuple[int, ...], num_layers: int) -> tuple[Ints, Floats]:
     """Latency and s/byte of the gradient all-reduce for every stride t * stages and every d that fits."""
     num_devices = cluster.num_devices
     strides = sorted({t * s for t in degrees for s in range(1, num_layers + 1) if t * s <= num_devices})

@@ -5,10 +5,10 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.placement.phaze_instance import PhazeChain, PhazeInstance
 from phaze_opt.placement.problem import PlacementStatus, Shortfall
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.record.compiled import compiled
 from phaze_opt.units import bytes_to_gib
 
@@ -16,9 +16,6 @@ PARAMETER, ACTIVATION, FORWARD, BACKWARD, SHARDED = range(5)
 """Rows of the layer table."""
 MIN_TIME, MIN_MEMORY = range(2)
 """Of what `sweep_phaze` minimises the maximum over stages."""
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class StageTables(NamedTuple):

@@ -4,11 +4,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Annotated
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.plain_data import omit_default
 from phaze_opt.workload.plan import ParallelPlan
 
@@ -53,15 +51,15 @@ class LayerCosts:
     """
 
     tensor_parallel: int
-    forward_s: NDArray[np.float64]
-    backward_s: NDArray[np.float64]
-    update_s: NDArray[np.float64]
-    state_bytes: NDArray[np.float64]
-    gradient_bytes: NDArray[np.float64]
-    stash_bytes: NDArray[np.float64]
-    input_bytes: NDArray[np.float64]
-    working_set_bytes: NDArray[np.float64]
-    output_bytes: NDArray[np.float64]
+    forward_s: Floats
+    backward_s: Floats
+    update_s: Floats
+    state_bytes: Floats
+    gradient_bytes: Floats
+    stash_bytes: Floats
+    input_bytes: Floats
+    working_set_bytes: Floats
+    output_bytes: Floats
     tied_state_bytes: float = 0.0
     tied_gradient_bytes: float = 0.0
     tied_update_s: float = 0.0

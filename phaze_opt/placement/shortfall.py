@@ -17,8 +17,6 @@ from phaze_opt.placement.kernels import (
     STASH,
     STATE,
     WORKING_SET,
-    Floats,
-    Ints,
     Options,
     StageRules,
     chain_of,
@@ -29,6 +27,7 @@ from phaze_opt.placement.kernels import (
 )
 from phaze_opt.placement.options import POLICY_CODE, pack_options
 from phaze_opt.placement.problem import PlacementProblem, RecomputePolicy, Shortfall
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.record.compiled import compiled
 from phaze_opt.units import bytes_to_gib
 

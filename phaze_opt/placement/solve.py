@@ -7,10 +7,11 @@ import numpy as np
 
 from phaze_opt.errors import InputError
 from phaze_opt.placement import kernels
-from phaze_opt.placement.kernels import Floats, Ints, Options
+from phaze_opt.placement.kernels import Options
 from phaze_opt.placement.options import pack_options
 from phaze_opt.placement.problem import PlacementProblem, PlacementResult, PlacementStatus, Shortfall, Stage
 from phaze_opt.placement.shortfall import explain_shortfall, explain_stage
+from phaze_opt.record.arrays import Floats, Ints
 
 
 def solve_placement(problem: PlacementProblem) -> PlacementResult:

@@ -18,7 +18,6 @@ the overlap is at most 1; so it is at least what it is there.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.price_kernel import AGAIN, ATTENTION, BACKWARD, FORWARD, UPDATE, exposed_s
 from phaze_opt.cost.price_rows import (
@@ -39,6 +38,7 @@ from phaze_opt.cost.price_rows import (
     WAITING,
     PriceRows,
 )
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled, inlined
 from phaze_opt.workload.plan_columns import FULL, NO_RECOMPUTE, SELECTIVE
 
@@ -48,9 +48,6 @@ ROUNDING = 1.0 - 1e-12
 """A bound stays below what it bounds though both are rounded."""
 ALIKE = 16
 """Chips in a row that are ruled out of plans together."""
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 @compiled

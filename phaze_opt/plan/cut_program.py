@@ -15,14 +15,11 @@ Decision 0255 has the proof. Kernels; numba is loaded with this module.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.plan.cut_bound import pipeline_bound_s
+from phaze_opt.record.arrays import Flags, Floats, Indices
 from phaze_opt.record.compiled import compiled
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
-Flags = NDArray[np.bool_]
 BEHIND, WHOLE, SLOWEST, SYNC, LEAST_SYNC = range(5)
 """Columns of labels: B, V, M, and `StageReading.sync_s` and `least_sync_s` so far."""
 FORWARD, BACKWARD, ONCE, LEAST_ONCE = range(4)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.cut_table import CutReading, CutTable
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
 from phaze_opt.cost.step_traffic import set_members
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.branches import Sets
 from phaze_opt.workload.plan import Recompute
@@ -21,8 +21,6 @@ SLACK = 1.0 + 1e-9
 """For the last digits of a sum."""
 HALVINGS = 60
 """Steps of a search for a number by halves, to its last digits."""
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

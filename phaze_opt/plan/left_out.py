@@ -13,20 +13,18 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Network, Topology
 from phaze_opt.hardware.torus_mapping import is_torus
 from phaze_opt.plan.plan_space import are_among, has_equal_units, list_plans, resolved
 from phaze_opt.plan.plan_spreads import NUM_ENDS, first_spreads, free_spreads
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.workload.plan import PlanChoices
-from phaze_opt.workload.plan_columns import Ints, PlanColumns
+from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 ROUNDING = 1.0 - 1e-12
 """A bound stays below what it bounds though both are rounded."""
 

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
 from phaze_opt.cost.cut_table import CutTable, build_cut_table
@@ -40,13 +39,11 @@ from phaze_opt.plan.stage_room import (
     most_blocks,
     stage_sizes,
 )
+from phaze_opt.record.arrays import Flags, Floats, Indices, Ints
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.branches import Sets, down_sets
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
-from phaze_opt.workload.plan_columns import RECOMPUTES, Rows
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
+from phaze_opt.workload.plan_columns import RECOMPUTES
 
 KEPT_CHOICES = 256
 """Sets of degrees whose candidates are kept at a time; a matter of memory only."""
@@ -90,7 +87,7 @@ class PlanDegrees:
     """
 
     prices: PricedPlans
-    set_rows: Rows
+    set_rows: Indices
     recomputes: tuple[Recompute, ...]
     has_free_cuts: bool
     left_out: LeftOut | None = None
@@ -118,7 +115,7 @@ class PlanDegrees:
         return len(self.unit_counts) == 1
 
     @property
-    def layers_of(self) -> NDArray[np.int64]:
+    def layers_of(self) -> Ints:
         """Which of ``prices.sets`` the layers of each set are timed as, shape (sets,)."""
         return self.prices.set_of[self.set_rows]
 
@@ -158,7 +155,7 @@ class PlanDegrees:
         own = price_plans(prices.sets[0].model, prices.training, plans, network=prices.network, stack=prices.stack)
         return replace(list_sets(own, self.recomputes, has_free_cuts=self.has_free_cuts), left_out=left.take(~missing))
 
-    def bounds_s(self, layer_s: Floats, chosen: Rows | None = None, *, memory_bytes: float = np.inf) -> Floats:
+    def bounds_s(self, layer_s: Floats, chosen: Indices | None = None, *, memory_bytes: float = np.inf) -> Floats:
         """Closed bounds below the step of any plan of sets, shape (chips, sets), s.
 
         Args:
@@ -209,7 +206,7 @@ class PlanDegrees:
             self._most_blocks[memory_bytes] = self._held(self.set_rows, memory_bytes) if is_known else most
         return self._most_blocks[memory_bytes]
 
-    def _held(self, rows: Rows, memory_bytes: float) -> Floats:
+    def _held(self, rows: Indices, memory_bytes: float) -> Floats:
         """`stage_room.most_blocks` of the sets that some plans are of."""
         prices = self.prices
         is_stated = np.array([bool(recompute) for _, recompute, _ in prices.plans.stage_choices])[prices.plans.stages]
@@ -236,7 +233,7 @@ class PlanDegrees:
         (table,) = self.tables(number, [StageChip(times, memory_bytes)])
         return least_bound_s(table, allowed, limit_s=limit_s)
 
-    def least_step_s(self, lower: LayerTimes, rows: Rows, memory_bytes: float, *, limit_s: float) -> float:
+    def least_step_s(self, lower: LayerTimes, rows: Indices, memory_bytes: float, *, limit_s: float) -> float:
         """What no plan of some sets is faster than, whatever the schedules of its layers, or the limit if less, s.
 
         Args:

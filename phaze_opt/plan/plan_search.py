@@ -8,22 +8,22 @@ from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.clocks import LayerClock, ScheduleClock
 from phaze_opt.cost.compiled_step import NUM_PASSES, CompiledStep
 from phaze_opt.cost.device_seconds import NUM_CLASSES
 from phaze_opt.cost.graph_sizes import stage_tensors
 from phaze_opt.cost.plan_memory import PlanMemory, plan_memories, plan_memory
-from phaze_opt.cost.price_step import Floats, LayerTimes
+from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
 from phaze_opt.plan.left_out import LeftOut
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
+from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.plan import ParallelPlan
-from phaze_opt.workload.plan_columns import Ints, PlanColumns, Rows
+from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import Optimizer, TrainingSpec
 from phaze_opt.workload.workload import Workload
@@ -55,7 +55,7 @@ class PlanDetails:
     times: LayerTimes
     optimizer: Optimizer
 
-    def tell(self, numbers: Rows) -> list[RankedPlan]:
+    def tell(self, numbers: Indices) -> list[RankedPlan]:
         """Some plans as objects, with every part of their times and memory.
 
         Plans of one pipeline degree are told together: sums over stages are then the same, to the last bit, whatever
@@ -68,7 +68,7 @@ class PlanDetails:
             told |= zip(places.tolist(), self._tell_alike(numbers[places]), strict=True)
         return [told[place] for place in range(len(numbers))]
 
-    def _tell_alike(self, numbers: Rows) -> list[RankedPlan]:
+    def _tell_alike(self, numbers: Indices) -> list[RankedPlan]:
         table, stack = self.priced.table, self.priced.stack
         times = self.priced.step_times(numbers, self.times.classes_s, self.times.attention_s)
         memories = plan_memories(table, numbers, optimizer=self.optimizer, stack=stack)
@@ -85,7 +85,7 @@ class RankedPlans(Sequence[RankedPlan]):
         first_time: of the step of one of them by its number, where it is not what they were ranked by (`with_time`).
     """
 
-    def __init__(self, details: PlanDetails, numbers: Rows, first_time: tuple[int, StepTime] | None = None) -> None:
+    def __init__(self, details: PlanDetails, numbers: Indices, first_time: tuple[int, StepTime] | None = None) -> None:
         """Tell nothing yet."""
         self._details, self._numbers, self._first_time = details, numbers, first_time
 
@@ -95,11 +95,11 @@ class RankedPlans(Sequence[RankedPlan]):
         return self._details.priced.plans.take(self._numbers)
 
     @property
-    def peak_bytes(self) -> NDArray[np.float64]:
+    def peak_bytes(self) -> Floats:
         """Memory of the fullest stage of each, shape (plans,)."""
         return self._details.priced.peak_bytes[self._numbers]
 
-    def take(self, places: Rows) -> "RankedPlans":
+    def take(self, places: Indices) -> "RankedPlans":
         """Those at some places, in the order of the places."""
         return RankedPlans(self._details, self._numbers[places], self._first_time)
 
@@ -113,7 +113,7 @@ class RankedPlans(Sequence[RankedPlan]):
         """The same where the first takes another time, which is no longer."""
         return RankedPlans(self._details, self._numbers, (int(self._numbers[0]), time))
 
-    def _tell(self, numbers: Rows) -> list[RankedPlan]:
+    def _tell(self, numbers: Indices) -> list[RankedPlan]:
         told, first = self._details.tell(numbers), self._first_time
         if first is None:
             return told
@@ -231,7 +231,7 @@ def rank_plans(
 
 
 def clock_sets(
-    priced: PricedPlans, clock: LayerClock, plans: Rows | None = None, *, is_bound: bool = False
+    priced: PricedPlans, clock: LayerClock, plans: Indices | None = None, *, is_bound: bool = False
 ) -> LayerTimes:
     """Times of the sets of layers of some plans, each timed once, shape (sets, ...); 0 of sets that none has.
 
@@ -271,7 +271,7 @@ def without_beaten(ranking: PlanRanking) -> PlanRanking:
     )
 
 
-def _least_before(group: Ints, values: Floats) -> Rows:
+def _least_before(group: Ints, values: Floats) -> Indices:
     """Place of the least of the values of the same group that stand before each, the first of equal ones; or -1."""
     best: dict[int, int] = {}
     found = np.full(len(group), -1, np.intp)

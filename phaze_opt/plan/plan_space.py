@@ -5,12 +5,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.plan.plan_spreads import NUM_ENDS, first_spreads, free_spreads
+from phaze_opt.record.arrays import Flags, Ints
 from phaze_opt.record.input_files import shorten
 from phaze_opt.workload.plan import (
     FREE_EXPERT_TENSOR,
@@ -22,12 +22,10 @@ from phaze_opt.workload.plan import (
     divisors,
     nearest_cut,
 )
-from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, Ints, PlanColumns
+from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
 from phaze_opt.workload.software import IDEAL_STACK, TrainingStack, launch_sizes, refusals
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 from phaze_opt.workload.workload import Workload
-
-Flags = NDArray[np.bool_]
 
 _INDEPENDENT = ("interleave", "expert", "expert_tensor", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""

@@ -5,8 +5,8 @@ from itertools import product
 
 import numpy as np
 
+from phaze_opt.record.arrays import Ints
 from phaze_opt.workload.plan import PlanChoices, divisors
-from phaze_opt.workload.plan_columns import Ints
 from phaze_opt.workload.workload import Workload
 
 NUM_ENDS = 2

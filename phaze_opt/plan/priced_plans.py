@@ -3,7 +3,6 @@
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep, blocks_of
 from phaze_opt.cost.plan_memory import peak_bytes
@@ -13,13 +12,11 @@ from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.step_table_parts import list_layouts
 from phaze_opt.cost.step_time import StepTimes
 from phaze_opt.hardware.network import Network
+from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 
 @dataclass(slots=True)
@@ -42,7 +39,7 @@ class PricedPlans:
     training: TrainingSpec
     network: Network
     stack: TrainingStack
-    _fitting: dict[float, Ints] = field(default_factory=dict, repr=False)
+    _fitting: dict[float, Indices] = field(default_factory=dict, repr=False)
 
     @property
     def sets(self) -> tuple[CompiledStep, ...]:
@@ -50,12 +47,12 @@ class PricedPlans:
         return self.table.graphs
 
     @property
-    def set_of(self) -> Ints:
+    def set_of(self) -> Indices:
         """Of each plan, which of `sets` its layers are timed as, shape (plans,)."""
         return self.table.graph_of_group[self.table.plans.group]
 
     @property
-    def layers(self) -> NDArray[np.int64]:
+    def layers(self) -> Ints:
         """Tensor, context and micro-batch of every set of layers, shape (3, sets)."""
         plans = (step.plan for step in self.sets)
         return np.array([(plan.tensor, plan.context, plan.micro_batch) for plan in plans], np.int64).T
@@ -78,7 +75,7 @@ class PricedPlans:
         head = min(1.0, self.stack.loss_traffic, 1.0 / self.stack.lone_head_efficiency)
         return np.asarray((runs_s * np.array([1.0, *self.unit_counts, head])).sum(axis=-1))
 
-    def fitting(self, memory_bytes: float) -> Ints:
+    def fitting(self, memory_bytes: float) -> Indices:
         """Numbers of the plans that fit a device of ``memory_bytes``, in order."""
         if memory_bytes not in self._fitting:
             self._fitting[memory_bytes] = np.flatnonzero(self.peak_bytes <= memory_bytes)
@@ -93,7 +90,7 @@ class PricedPlans:
         """
         return layer_times(self.table, classes_s, attention_s, self.stack)
 
-    def lower_s(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
+    def lower_s(self, plans: Indices, classes_s: Floats, attention_s: Floats) -> Floats:
         """Bounds from below that rise with every time of a layer, shape (plans,), s.
 
         Args:
@@ -103,13 +100,13 @@ class PricedPlans:
         """
         return np.asarray(self.lower_of_chips_s(plans, classes_s[None], attention_s[None])[0])
 
-    def lower_of_chips_s(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
+    def lower_of_chips_s(self, plans: Indices, classes_s: Floats, attention_s: Floats) -> Floats:
         """`lower_s` on many chips, shape (chips, plans), s; times have a leading axis of chips."""
         from phaze_opt.cost.price_kernel import plan_bounds_s  # noqa: PLC0415 - pulls in numba
 
         return plan_bounds_s(self.rows, self.layer_s(classes_s, attention_s), plans)
 
-    def seconds(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> Floats:
+    def seconds(self, plans: Indices, classes_s: Floats, attention_s: Floats) -> Floats:
         """Steps of plans; arguments as `lower_s` takes them."""
         from phaze_opt.cost.price_kernel import plan_prices_s  # noqa: PLC0415 - pulls in numba
 
@@ -121,7 +118,7 @@ class PricedPlans:
         same, plan = self.sets[int(self.set_of[number])], self.plans.plan(number)
         return replace(same, plan=plan, blocks=blocks_of(same.model, plan))
 
-    def step_times(self, plans: Ints, classes_s: Floats, attention_s: Floats) -> StepTimes:
+    def step_times(self, plans: Indices, classes_s: Floats, attention_s: Floats) -> StepTimes:
         """Steps of plans and where they go, by the formula that tells the parts; arguments as `lower_s` takes them."""
         own, stack = self.set_of[plans], StackColumns([self.stack] * len(plans))
         return price_batch(self.table.batch(plans), classes_s[own], attention_s[own], stack)

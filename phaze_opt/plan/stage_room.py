@@ -8,20 +8,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import BLOCK, CompiledStep
 from phaze_opt.cost.plan_memory import TableStages, list_table_stages
 from phaze_opt.cost.stage_costs import choice_bytes
 from phaze_opt.cost.stage_spans import StageSpans, list_spans
 from phaze_opt.cost.step_table import StepTable
+from phaze_opt.record.arrays import Flags, Floats, Indices, Ints
 from phaze_opt.workload.plan import Recompute
-from phaze_opt.workload.plan_columns import RECOMPUTES, Ints, Rows
+from phaze_opt.workload.plan_columns import RECOMPUTES
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import Optimizer
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 NONE_FITS = -1
 """In place of the most blocks that a stage holds."""
@@ -106,7 +103,7 @@ def least_memory_bytes(
 
 
 def _possible(
-    step: CompiledStep, spans: StageSpans, columns: Rows, recomputes: Sequence[Recompute], *, has_free_cuts: bool
+    step: CompiledStep, spans: StageSpans, columns: Indices, recomputes: Sequence[Recompute], *, has_free_cuts: bool
 ) -> Flags:
     """Candidates that are of a plan, whether or not they fit, shape (stages, columns, recomputations)."""
     possible = np.zeros((step.plan.pipeline, len(columns), len(RECOMPUTES)), np.bool_)
@@ -141,7 +138,7 @@ class StageLimits:
     stack: TrainingStack
 
 
-def most_blocks(limits: StageLimits, rows: Rows, memory_bytes: float) -> Floats:
+def most_blocks(limits: StageLimits, rows: Indices, memory_bytes: float) -> Floats:
     """The most blocks that stages hold if none recomputes, none more than attention, or all in any way.
 
     Args:
@@ -169,7 +166,7 @@ def most_blocks(limits: StageLimits, rows: Rows, memory_bytes: float) -> Floats:
     return np.where(holds[:, None], total, 0).astype(float)
 
 
-def _blocks_between(limits: StageLimits, rows: Rows, stages: TableStages) -> tuple[Ints, Ints]:
+def _blocks_between(limits: StageLimits, rows: Indices, stages: TableStages) -> tuple[Ints, Ints]:
     """The fewest and the most blocks that each stage may have, as `stage_sizes` says."""
     blocks, pipeline = stages.rows.counts[:, BLOCK], stages.rows.pipeline
     is_free = limits.has_free_cuts & (stages.rows.interleave == 1) & (pipeline > 1)
@@ -181,11 +178,11 @@ def _blocks_between(limits: StageLimits, rows: Rows, stages: TableStages) -> tup
 
 
 def _most_that_fit(  # noqa: PLR0917 - four columns of the same stages
-    stages: TableStages, chosen: Rows, least: Ints, most: Ints, recompute: int, memory_bytes: float
+    stages: TableStages, chosen: Indices, least: Ints, most: Ints, recompute: int, memory_bytes: float
 ) -> Ints:
     """The most blocks between two numbers with which each stage fits, by halves; `NONE_FITS` where none do."""
 
-    def fits(places: Rows, blocks: Ints) -> Flags:
+    def fits(places: Indices, blocks: Ints) -> Flags:
         return np.asarray(stages.total_bytes(chosen[places], blocks, recompute) <= memory_bytes)
 
     found = np.full(len(chosen), NONE_FITS, np.int64)

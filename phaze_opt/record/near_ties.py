@@ -5,7 +5,9 @@ ranked, they are first put on a grid far coarser than those digits; what is equa
 """
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
+
+from phaze_opt.record.arrays import Flags, Floats
 
 MANTISSA_BITS = 34
 """Ten decimal digits: rounding reaches the thirteenth."""
@@ -13,13 +15,13 @@ SCORE_DIGITS = 6
 """Decimals of scores of a model that was fitted, such as log densities."""
 
 
-def comparable(values: ArrayLike) -> NDArray[np.float64]:
+def comparable(values: ArrayLike) -> Floats:
     """Values to `MANTISSA_BITS` binary digits each, to be compared and not to be kept; any shape."""
     mantissa, exponent = np.frexp(np.asarray(values, dtype=np.float64))
     return np.asarray(np.ldexp(np.rint(np.ldexp(mantissa, MANTISSA_BITS)), exponent - MANTISSA_BITS))
 
 
-def is_at_most(values: ArrayLike, most: ArrayLike) -> NDArray[np.bool_]:
+def is_at_most(values: ArrayLike, most: ArrayLike) -> Flags:
     """Whether values on that grid are no more than others; shapes broadcast.
 
     The grid keeps their order, so it is asked only of those that are more by less than two of its steps.
@@ -35,6 +37,6 @@ def is_at_most(values: ArrayLike, most: ArrayLike) -> NDArray[np.bool_]:
     return found
 
 
-def comparable_scores(scores: ArrayLike) -> NDArray[np.float64]:
+def comparable_scores(scores: ArrayLike) -> Floats:
     """Scores whose differences count, not their ratios (logarithms), to `SCORE_DIGITS` decimals."""
     return np.asarray(np.round(np.asarray(scores, dtype=np.float64), SCORE_DIGITS))

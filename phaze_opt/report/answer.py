@@ -156,7 +156,7 @@ def compared_words(best: Evaluation, baselines: Sequence[ChipBeside], bill: Bill
         if best.known("tdp_w") and other.known("tdp_w"):
             ratios.append(f"{best.throughput_per_tdp / other.throughput_per_tdp:.2f} times per watt")
         if bill is not None and each.bill is not None:
-            ratios.append(f"{bill.samples_per_usd / each.bill.samples_per_usd:.2f} times per dollar")
+            ratios.append(f"{bill.throughput_per_usd / each.bill.throughput_per_usd:.2f} times per dollar")
         parts.append(f"{joined(ratios)} of {each.name} ({rate_words(each)}; {size_words(other)})")
     return joined(parts) if parts else ""
 

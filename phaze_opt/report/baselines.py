@@ -87,8 +87,8 @@ def money_table(contestants: Sequence[Contestant]) -> TableContent | None:
     fields: Fields[Contestant] = (
         words("machine", lambda item: item.setting.machine),
         number("a device", lambda item: _billed(item, lambda bill: format_number(bill.device_usd))),
-        number("capex", lambda item: _billed(item, lambda bill: format_amount(float(bill.owned.capex_usd)))),
-        number("TCO", lambda item: _billed(item, lambda bill: format_amount(float(bill.owned.tco_usd)))),
+        number("capex", lambda item: _billed(item, lambda bill: format_amount(bill.capex_usd))),
+        number("TCO", lambda item: _billed(item, lambda bill: format_amount(bill.tco_usd))),
         number(f"1B {unit}", lambda item: _billed(item, lambda bill: format_number(GIGA * bill.usd_per_token))),
         number("range", lambda item: _billed(item, _range)),
     )

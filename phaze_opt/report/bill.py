@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.hardware.economics.ownership import RunCost
 from phaze_opt.objective.bill import DECIDES, Bill, PriceRow, token_span
 from phaze_opt.objective.headline_range import HeadlineRange
+from phaze_opt.record.result_fields import names_of, values_of
 from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import counted, format_amount, format_number, format_ratio, format_share
@@ -32,14 +33,14 @@ TONNE_KG = 1000.0
 
 def bill_table(bill: Bill) -> TableContent:
     """What a device costs by part, what the cluster costs over its life, and what is trained for it."""
-    price, owned, count = bill.terms.prices.value, bill.owned, bill.num_devices
-    tco = float(owned.tco_usd)
+    price, count = bill.terms.prices.value, bill.num_devices
+    tco = bill.tco_usd
     rows = [
         (label, format_number(value), format_share(count * value / tco))
         for label, value in ((label, float(getattr(bill.device, name))) for name, label in PARTS.items())
     ]
     years, kwh_usd = price("ownership.years"), price("ownership.usd_per_kwh")
-    capex, power = float(owned.capex_usd), float(owned.electricity_usd)
+    capex, power = bill.capex_usd, bill.electricity_usd
     rows += [
         ("a device", format_number(bill.device_usd), format_share(count * bill.device_usd / tco)),
         (f"{counted(count, 'device')} (capex)", format_amount(capex), format_share(capex / tco)),
@@ -48,11 +49,11 @@ def bill_table(bill: Bill) -> TableContent:
     ]
     columns = (Column(""), *numbers("USD", "share"))
     note = (
-        f"{format_number(bill.samples_per_usd)} samples per USD of it, {format_number(bill.samples_per_j)} per J at "
-        f"TDP; {counted(round(price('volume.devices')), 'device')} made of the design, {kwh_usd:g} USD/kWh, PUE "
-        f"{price('ownership.pue'):g}; CO2e: {_mass(float(owned.embodied_kg))} to make, "
-        f"{_mass(float(owned.operational_kg))} to run at TDP on grid {bill.terms.grid}; prices are assumed within "
-        "ranges (docs/economics.md), --prices takes yours"
+        f"{format_number(bill.throughput_per_usd)} samples per USD of it, "
+        f"{format_number(bill.throughput_per_joule)} per J at TDP; "
+        f"{counted(round(price('volume.devices')), 'device')} made of the design, {kwh_usd:g} USD/kWh, PUE "
+        f"{price('ownership.pue'):g}; CO2e: {_mass(bill.embodied_kg)} to make, {_mass(bill.operational_kg)} to run at "
+        f"TDP on grid {bill.terms.grid}; prices are assumed within ranges (docs/economics.md), --prices takes yours"
     )
     return TableContent("What it costs", columns, tuple(rows), note, emphasised=frozenset({len(rows) - 1}))
 
@@ -67,7 +68,7 @@ def dollars_figure(bills: Mapping[str, Bill]) -> Figure:
     import plotly.graph_objects as go
 
     figure = go.Figure()
-    power = {name: float(bill.owned.electricity_usd) / bill.num_devices for name, bill in bills.items()}
+    power = {name: bill.electricity_usd / bill.num_devices for name, bill in bills.items()}
     parts = {label: [float(getattr(bill.device, name)) for bill in bills.values()] for name, label in PARTS.items()}
     for place, (label, values) in enumerate({**parts, "electricity of its life": list(power.values())}.items()):
         if any(values):
@@ -116,7 +117,8 @@ def beside_sentence(bills: Mapping[str, Bill]) -> str:
     """What the first trains for a dollar, over each other; empty if there is no other."""
     (name, first), *others = bills.items()
     ratios = [
-        f"{format_ratio(first.samples_per_usd / other.samples_per_usd)} {key} ({format_number(other.device_usd)} USD)"
+        f"{format_ratio(first.throughput_per_usd / other.throughput_per_usd)} {key} "
+        f"({format_number(other.device_usd)} USD)"
         for key, other in others
     ]
     if not ratios:
@@ -145,7 +147,7 @@ def prices_table(rows: Sequence[PriceRow], bill: Bill) -> TableContent:
     decide = [row for row in rows if row.usd_span >= DECIDES or abs(row.kg_high - row.kg_low) >= DECIDES]
     shown = decide[:MOST_ROWS]
     memory = float(bill.device.memory) / bill.device_usd
-    making = float(bill.owned.embodied_kg / (bill.owned.embodied_kg + bill.owned.operational_kg))
+    making = bill.embodied_kg / (bill.embodied_kg + bill.operational_kg)
     note = (
         f"change of both from the low to the high end of a price; {len(rows) - len(decide)} more prices move neither "
         f"by {format_share(DECIDES)}, {len(decide) - len(shown)} stand in --json alone; HBM is {format_share(memory)} "
@@ -167,32 +169,18 @@ def _mass(kg: float) -> str:
 def bill_to_json(bill: Bill | None, *, unsaid: str = "") -> dict[str, Any]:
     """A bill as JSON; ``unsaid`` says why there is none, and figures are null then."""
     if bill is None:
-        return {name: unsaid if name == "unsaid" else None for name in BILL_KEYS}
-    owned, run, span = bill.owned, bill.run, token_span(bill)
-    figures = {
-        "device_usd": bill.device_usd,
+        return {**dict.fromkeys((*names_of(Bill), *_BESIDE)), "unsaid": unsaid}
+    run, span = bill.run, token_span(bill)
+    return {
+        **values_of(bill),
         "parts_usd": {each.name: float(getattr(bill.device, each.name)) for each in fields(bill.device)},
-        "capex_usd": float(owned.capex_usd),
-        "electricity_usd": float(owned.electricity_usd),
-        "tco_usd": float(owned.tco_usd),
-        "throughput_per_usd": bill.samples_per_usd,
-        "usd_per_token": bill.usd_per_token,
         "usd_per_token_range": [span.low, span.high],
-        "throughput_per_joule": bill.samples_per_j,
-        "modelled_throughput_per_joule": bill.modelled_samples_per_j,
-        "embodied_kg": float(owned.embodied_kg),
-        "operational_kg": float(owned.operational_kg),
         "grid": bill.terms.grid,
         "prices_digest": bill.terms.prices.digest,
         "training_run": None if run is None else {"tokens": bill.terms.tokens, **asdict(run)},
         "unsaid": "",
     }
-    return {name: figures[name] for name in BILL_KEYS}
 
 
-BILL_KEYS = (
-    "device_usd", "parts_usd", "capex_usd", "electricity_usd", "tco_usd", "throughput_per_usd", "usd_per_token",
-    "usd_per_token_range", "throughput_per_joule", "modelled_throughput_per_joule", "embodied_kg", "operational_kg",
-    "grid", "prices_digest", "training_run", "unsaid",
-)  # fmt: skip
-"""Keys of a bill in JSON."""
+_BESIDE = ("parts_usd", "usd_per_token_range", "grid", "prices_digest", "training_run")
+"""Keys of a bill in JSON beside its figures."""

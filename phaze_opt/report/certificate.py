@@ -19,6 +19,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import PlacementResult
+from phaze_opt.record.result_fields import headlines_of, names_of
 from phaze_opt.report.chip import chip_note, compared_parts, trained_fields
 from phaze_opt.report.design import CAUSES, COMMON_MEANS, describe_degrees
 from phaze_opt.report.plans import describe_plan
@@ -177,19 +178,19 @@ Rows = list[tuple[tuple[float, ...], RankedDesign | FrontDesign]]
 
 
 def _best_rows(result: CertifyResult) -> tuple[tuple[str, ...], Rows]:
-    head = ("rank", "value", "value_upper", "throughput_samples_per_s", "area_mm2", "tdp_w")
+    figures, head = headlines_of(Evaluation), ("rank", "value", "value_upper")
     rows: Rows = []
     for design in result.best:
-        found = design.evaluation
-        figures = (found.throughput_samples_per_s, found.area_mm2, found.tdp_w)
-        rows.append(((design.rank, design.value, design.value_upper, *figures), design))
-    return head, rows
+        known = (getattr(design.evaluation, each.name) for each in figures)
+        rows.append(((design.rank, design.value, design.value_upper, *known), design))
+    return (*head, *(each.name for each in figures)), rows
 
 
 def _front_rows(result: CertifyResult) -> tuple[tuple[str, ...], Rows]:
     """The front, numbered as in its table."""
-    cost = ("cost_usd",) if FrontAxis.COST in result.certificate.axes else ()
-    head = ("throughput_samples_per_s", "upper_samples_per_s", "area_mm2", "tdp_w", *cost, "num_tied")
+    head = tuple(
+        name for name in names_of(FrontDesign) if all(getattr(each, name) is not None for each in result.front)
+    )
     rows: Rows = [
         ((place, *(getattr(design, name) for name in head)), design)
         for place, design in enumerate(result.front, start=1)

@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.device_catalogue import find_device
-from phaze_opt.objective.evaluation import Evaluation, LayerSchedule, TimeBreakdown, is_proven
+from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, LayerSchedule, TimeBreakdown, is_proven
 from phaze_opt.objective.reference_machines import EXPERT_PREFIX, is_expert
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import PlacementResult, Stage
+from phaze_opt.record.result_fields import ResultField, headlines_of
 from phaze_opt.report.chip import describe_cores, describe_memories, is_chip_of, silicon_words
-from phaze_opt.report.plans import describe_plan, known_figure
+from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
 from phaze_opt.report.text import (
     counted,
+    format_figure,
     format_gib,
     format_number,
     format_ratio,
@@ -137,19 +139,17 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
     others = tuple(references.values())
     mean = "mean " if evaluation.members else ""
     columns = (Column(""), *numbers("this design", *references))
-    tokens = (f"{mean}tokens/s", *(_if_feasible(e, f"{e.throughput_tokens_per_s:,.0f}") for e in (evaluation, *others)))
+    rate, *figures = (each for each in headlines_of(Evaluation) if "tokens" not in each.unit or _has_tokens(evaluation))
     rows = (
-        (
-            f"{mean}samples/s",
-            *(_if_feasible(e, format_number(e.throughput_samples_per_s)) for e in (evaluation, *others)),
-        ),
-        *(tokens,) * _has_tokens(evaluation),
+        (f"{mean}{rate.label}", *(figure_text(e, rate) for e in (evaluation, *others))),
         ("design is faster by", "", *(format_ratio(_ratio(evaluation, other)) for other in others)),
-        ("iteration", *(_if_feasible(e, format_time(e.iteration_time_s)) for e in (evaluation, *others))),
-        ("model FLOPs utilisation", *(_if_feasible(e, format_share(e.mfu)) for e in (evaluation, *others))),
-        ("area, mm2", *(known_figure(e, "area_mm2", "") for e in (evaluation, *others))),
-        ("TDP, W", *(known_figure(e, "tdp_w", "") for e in (evaluation, *others))),
-        ("samples/s per kW of TDP", *(_if_feasible(e, _per_kilowatt(e)) for e in (evaluation, *others))),
+        *(
+            (
+                f"{mean if 'tokens' in each.unit else ''}{each.label}",
+                *(figure_text(e, each) for e in (evaluation, *others)),
+            )
+            for each in figures
+        ),
     )
     failed = [f"{name} is infeasible: {other.reason}" for name, other in references.items() if not other.is_feasible]
     note = "; ".join(
@@ -161,11 +161,15 @@ def performance_table(evaluation: Evaluation, *, references: Mapping[str, Evalua
             *failed,
         ]
     )
-    return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 2}))
+    return TableContent("Performance", columns, rows, note, emphasised=frozenset({0, 1}))
 
 
-def _per_kilowatt(evaluation: Evaluation) -> str:
-    return format_number(1000 * evaluation.throughput_per_tdp) if evaluation.known("tdp_w") else "not published"
+def figure_text(evaluation: Evaluation, figure: ResultField) -> str:
+    """A declared figure as people read it, or why there is none."""
+    if not evaluation.has(figure):
+        return "infeasible"
+    value = evaluation.known(figure.name)
+    return "not published" if value is None else format_figure(figure, value)
 
 
 def experts_table(evaluation: Evaluation, *, experts: Mapping[str, Evaluation]) -> TableContent:
@@ -380,7 +384,7 @@ def _movement(group: Sequence[SensitivityRow], base: float) -> float:
 
 def _differs(row: SensitivityRow, nominal: SensitivityRow) -> bool:
     """Whether any figure moves by more than a millionth."""
-    names = ("throughput_samples_per_s", "ratio_phaze_tpu_v4", "ratio_modelled_tpu_v4")
+    names = (THROUGHPUT, "ratio_phaze_tpu_v4", "ratio_modelled_tpu_v4")
     pairs = ((getattr(row, name), getattr(nominal, name)) for name in names)
     return any(not math.isclose(one, other, rel_tol=1e-6) for one, other in pairs)
 

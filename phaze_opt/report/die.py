@@ -10,7 +10,7 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.presets import TPU_V4
 from phaze_opt.hardware.silicon.die_report import ComponentFigure, DieReport, die_to_json
 from phaze_opt.jobs.machines_beside import ChipBeside, rate_of
-from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
+from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, architecture_to_json
 from phaze_opt.report.style import COLOURS, style_bars
 from phaze_opt.report.table import Column, TableContent, numbers
 from phaze_opt.report.text import format_mib, format_number, format_ratio, format_share
@@ -196,7 +196,7 @@ def _machine_to_json(machine: ChipBeside, best: Evaluation) -> dict[str, Any]:
     return {
         "name": machine.name,
         "architecture": architecture_to_json(found.accelerator),
-        "throughput_samples_per_s": own,
+        THROUGHPUT: own,
         SAME_SOFTWARE: None if machine.same_software is None else rate_of(machine.same_software),
         "area_mm2": found.known("area_mm2"),
         "tdp_w": found.known("tdp_w"),
@@ -205,5 +205,5 @@ def _machine_to_json(machine: ChipBeside, best: Evaluation) -> dict[str, Any]:
     }
 
 
-SAME_SOFTWARE = "same_software_throughput_samples_per_s"
+SAME_SOFTWARE = f"same_software_{THROUGHPUT}"
 """Key of what a machine trains in a second under the software of the answer that it stands beside."""

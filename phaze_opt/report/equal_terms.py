@@ -7,7 +7,7 @@ from phaze_opt.certify.result import CertifyResult
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.silicon.die_report import die_of, die_to_json
 from phaze_opt.jobs.machines_beside import rate_of
-from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
+from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, architecture_to_json
 from phaze_opt.report.certificate import format_gap
 from phaze_opt.report.die import hbm_words
 from phaze_opt.report.front import front_to_json
@@ -81,7 +81,7 @@ def equal_to_json(equal: EqualTerms | None, plain: CertifyResult, constants: Con
                 "terms": each.terms.value,
                 "max_area_mm2": scenario.max_area_mm2,
                 "max_tdp_w": scenario.max_tdp_w,
-                "throughput_samples_per_s": None if best is None else rate_of(best),
+                THROUGHPUT: None if best is None else rate_of(best),
                 "ratio": equal.ratio(each.result) or None,
                 "front": front_to_json(each.result),
                 "gap": claim.gap if claim.is_feasible else None,
@@ -94,7 +94,7 @@ def equal_to_json(equal: EqualTerms | None, plain: CertifyResult, constants: Con
         )
     return {
         "name": equal.name,
-        "throughput_samples_per_s": rate_of(equal.evaluation),
+        THROUGHPUT: rate_of(equal.evaluation),
         "ratio": equal.ratio(plain) or None,
         "die": die_to_json(equal.die),
         "found": found,

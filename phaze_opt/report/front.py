@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.certify.standing import members_of
 from phaze_opt.jobs.machines_beside import ChipBeside, rate_of
+from phaze_opt.objective.evaluation import THROUGHPUT
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange
 from phaze_opt.objective.least_within import FASTEST, KNEE, LEAST, WITHIN, FrontChoice, FrontMember, choices_of
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.result_fields import values_of
 from phaze_opt.report.answer import joined, range_to_json
 from phaze_opt.report.certificate import AXIS_WORDS, describe_certified, format_gap
 from phaze_opt.report.chip import arch_of, arch_option, chip_fields, chip_note, describe_chip
@@ -88,12 +90,7 @@ def front_to_json(result: CertifyResult) -> list[dict[str, Any]]:
             "index": design.index,
             "arch": design.point.inline(),
             "architecture": asdict(design.point),
-            "throughput_samples_per_s": design.throughput_samples_per_s,
-            "upper_bound_samples_per_s": design.upper_samples_per_s,
-            "tdp_w": design.tdp_w,
-            "area_mm2": design.area_mm2,
-            "cost_usd": design.cost_usd,
-            "num_tied": design.num_tied,
+            **values_of(design),
         }
         for design in result.front
     ]
@@ -149,7 +146,7 @@ def machines_to_json(
         found.append(
             {
                 "name": machine.name,
-                "throughput_samples_per_s": machine.throughput_samples_per_s,
+                THROUGHPUT: machine.throughput_samples_per_s,
                 SAME_SOFTWARE: machine.same_software_samples_per_s,
                 **{KEYS[axis]: amount for axis, amount in machine.amounts.items()},
                 "times_speed": stands.times_speed,
@@ -468,7 +465,7 @@ def choices_to_json(
             "names": list(called[number]),
             "arch": arch_of(member.point, scenario),
             "architecture": asdict(member.point),
-            "throughput_samples_per_s": member.throughput_samples_per_s,
+            THROUGHPUT: member.throughput_samples_per_s,
             **{KEYS[axis]: amount for axis, amount in member.amounts.items()},
             "range": range_to_json(ranges.get(number)),
         }

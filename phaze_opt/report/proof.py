@@ -15,7 +15,7 @@ from phaze_opt.jobs.machines_beside import bills_in, dies_beside
 from phaze_opt.jobs.proof import ProofAnswer, ProofRun, Proofs
 from phaze_opt.jobs.watch import spared
 from phaze_opt.objective.caveats import notes_to_json
-from phaze_opt.objective.evaluation import architecture_to_json, evaluation_to_json
+from phaze_opt.objective.evaluation import THROUGHPUT, architecture_to_json, evaluation_to_json
 from phaze_opt.objective.goals import Aim
 from phaze_opt.objective.priced_as import priced_to_json
 from phaze_opt.report import certificate as words
@@ -234,7 +234,7 @@ def result_to_json(
     return {
         "architecture": None if best is None else architecture_to_json(best.accelerator),
         "micro_batch": None if best is None else best.micro_batch,
-        "throughput_samples_per_s": claim.throughput_samples_per_s if claim.is_feasible else None,
+        THROUGHPUT: claim.throughput_samples_per_s if claim.is_feasible else None,
         "upper_bound_samples_per_s": upper_samples_per_s,
         "gap": claim.gap if claim.is_feasible else None,
         "points": claim.num_points,
@@ -299,7 +299,7 @@ def _design_to_json(design: RankedDesign) -> dict[str, Any]:
         "architecture": asdict(design.point),
         "value": design.value,
         "upper_bound": design.value_upper,
-        "throughput_samples_per_s": design.evaluation.throughput_samples_per_s,
+        THROUGHPUT: design.evaluation.throughput_samples_per_s,
         "area_mm2": design.evaluation.area_mm2,
         "tdp_w": design.evaluation.tdp_w,
         "tensor_parallel": None if placement is None else placement.tensor_parallel,

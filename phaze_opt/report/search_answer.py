@@ -13,7 +13,7 @@ from phaze_opt.jobs.search_answer import SearchAnswer
 from phaze_opt.jobs.watch import Watch, spared
 from phaze_opt.objective.caveats import notes_to_json
 from phaze_opt.objective.design_detail import detail_design
-from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
+from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, evaluation_to_json
 from phaze_opt.objective.goals import PARETO_AXES
 from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
 from phaze_opt.objective.priced_as import PricedAs, priced_as, priced_to_json
@@ -98,7 +98,7 @@ def own_to_json(found: Sequence[OwnBest]) -> list[dict[str, Any]]:
 
 def pipeline_to_json(pipeline: HeterogeneousEvaluation) -> dict[str, Any]:
     """A heterogeneous pipeline as JSON."""
-    rates = ("throughput_samples_per_s", "throughput_per_tdp", "mean_area_mm2", "largest_area_mm2", "mean_tdp_w")
+    rates = (THROUGHPUT, "throughput_per_tdp", "mean_area_mm2", "largest_area_mm2", "mean_tdp_w")
     counts = ("micro_batch", "num_designs", "num_candidates")
     data = {name: getattr(pipeline, name) for name in (*rates, *counts)}
     has_uniform = pipeline.uniform is not None

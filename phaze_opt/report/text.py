@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from phaze_opt.objective.goals import Goal
+from phaze_opt.record.result_fields import Digits, ResultField
 from phaze_opt.units import bytes_to_gib, bytes_to_mib
 
 TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"))
@@ -103,6 +104,11 @@ def format_ratio(ratio: float) -> str:
     return f"{ratio:.2f}x" if ratio > 0 else "-"
 
 
+def format_figure(figure: ResultField, value: float) -> str:
+    """A declared figure with the digits that people read it with."""
+    return _DIGITS[figure.digits](value * figure.scale)
+
+
 def format_mib(num_bytes: float) -> str:
     """A buffer in binary megabytes."""
     return f"{bytes_to_mib(num_bytes):g} MB"
@@ -132,3 +138,13 @@ def format_value(goal: Goal, value: float) -> str:
     """A value of the goal with enough digits to tell an incumbent from its bound, or from the runner-up."""
     value = shown_value(goal, value)
     return f"{value:,.1f}" if value >= 1000.0 else f"{value:.6g}"
+
+
+_DIGITS = {
+    Digits.NUMBER: format_number,
+    Digits.SHARE: format_share,
+    Digits.TIME: format_time,
+    Digits.AMOUNT: format_amount,
+    Digits.COUNT: "{:,.0f}".format,
+    Digits.BYTES: format_gib,
+}

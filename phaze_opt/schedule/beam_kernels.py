@@ -5,6 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled, inlined
 from phaze_opt.schedule.set_bound import optimistic
 from phaze_opt.schedule.tree_search import UNPLACED, earliest_start
@@ -28,12 +29,12 @@ class Rates(NamedTuple):
         masks, needs, cores, is_chip: as in `BlockArrays`.
     """
 
-    prices: NDArray[np.float64]
-    orders: NDArray[np.int64]
-    after: NDArray[np.bool_]
-    masks: NDArray[np.int64]
-    needs: NDArray[np.int64]
-    cores: NDArray[np.int64]
+    prices: Floats
+    orders: Ints
+    after: Flags
+    masks: Ints
+    needs: Ints
+    cores: Ints
     is_chip: bool
 
 
@@ -49,12 +50,12 @@ class BeamTables(NamedTuple):
         rates: the same a second.
     """
 
-    pred_ptr: NDArray[np.int64]
-    pred_idx: NDArray[np.int64]
-    lengths: NDArray[np.float64]
-    classes: NDArray[np.int64]
-    tails: NDArray[np.float64]
-    values: NDArray[np.float64]
+    pred_ptr: Ints
+    pred_idx: Ints
+    lengths: Floats
+    classes: Ints
+    tails: Floats
+    values: Floats
     rates: Rates
 
 
@@ -70,33 +71,33 @@ class Level(NamedTuple):
     """
 
     modes: NDArray[np.int8]
-    ends: NDArray[np.float64]
-    lasts: NDArray[np.float64]
-    left: NDArray[np.float64]
-    keys: NDArray[np.int64]
+    ends: Floats
+    lasts: Floats
+    left: Floats
+    keys: Ints
 
 
 class Candidates(NamedTuple):
     """Children for the next level: how promising, least makespan, start, 2 operator + mode, row of the parent."""
 
-    ranks: NDArray[np.float64]
-    bounds: NDArray[np.float64]
-    begins: NDArray[np.float64]
-    codes: NDArray[np.int64]
-    parents: NDArray[np.int64]
+    ranks: Floats
+    bounds: Floats
+    begins: Floats
+    codes: Ints
+    parents: Ints
 
 
 class Scratch(NamedTuple):
     """What `lost_time` writes over: operators begun, those in waiting, and sets of them beside those begun."""
 
-    begun: NDArray[np.int64]
-    begun_ends: NDArray[np.float64]
-    begun_modes: NDArray[np.int64]
-    waiting: NDArray[np.bool_]
-    fitting: NDArray[np.int64]
-    best_of: NDArray[np.float64]
-    room: NDArray[np.int64]
-    taken: NDArray[np.int64]
+    begun: Ints
+    begun_ends: Floats
+    begun_modes: Ints
+    waiting: Flags
+    fitting: Ints
+    best_of: Floats
+    room: Ints
+    taken: Ints
 
 
 @compiled

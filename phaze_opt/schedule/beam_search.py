@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.schedule.beam_kernels import (
     BeamTables,
     Candidates,
@@ -28,7 +28,6 @@ from phaze_opt.schedule.set_bound import SetBound, SetPrices, work_prices
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 from phaze_opt.schedule.tree_search import UNPLACED
 
-FloatArray = NDArray[np.float64]
 # Prices for what is left when these shares of the operators have started bound the deeper levels better.
 LATER_SHARES = (0.25, 0.5, 0.75)
 LATER_ROUNDS = 25
@@ -46,8 +45,8 @@ class BeamAnswer:
         is_timed_out: the deadline ended the search.
     """
 
-    start: FloatArray | None
-    is_spread: NDArray[np.bool_] | None
+    start: Floats | None
+    is_spread: Flags | None
     lower: float
     is_complete: bool
     num_states: int
@@ -196,7 +195,7 @@ class LevelStage:
         return vectors
 
 
-def price_tails(problem: BlockProblem, prices: Sequence[SetPrices]) -> FloatArray:
+def price_tails(problem: BlockProblem, prices: Sequence[SetPrices]) -> Floats:
     """(n,) least time that must follow the end of each operator: paths, and the price of all that comes after it."""
     tails, shortest, after = np.array(problem.tails), np.array(problem.shortest), problem.block.comes_after()
     values = np.array([vector.value_s for vector in prices])

@@ -13,8 +13,8 @@ from fractions import Fraction
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.schedule.list_schedules import block_arrays
 from phaze_opt.schedule.precedence import Edge
 from phaze_opt.schedule.problem import Cores, Exclusivity
@@ -138,8 +138,8 @@ class BlockState:
 
     lower: float
     upper: float
-    start: NDArray[np.float64]
-    is_spread: NDArray[np.bool_]
+    start: Floats
+    is_spread: Flags
     num_ilp_solves: int = 0
     is_timed_out: bool = False
 
@@ -154,7 +154,7 @@ class BlockState:
             raised = self.upper
         return replace(self, lower=raised)
 
-    def with_schedule(self, upper: float, start: NDArray[np.float64], is_spread: NDArray[np.bool_]) -> "BlockState":
+    def with_schedule(self, upper: float, start: Floats, is_spread: Flags) -> "BlockState":
         """The state with a schedule that may be better."""
         if upper >= self.upper:
             return self

@@ -10,12 +10,12 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.schedule.beam_search import BeamSearch, LevelStage
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_program import best_dual
-from phaze_opt.schedule.duals import TYPE_BITS, DualVector, FloatArray, work_vector
+from phaze_opt.schedule.duals import TYPE_BITS, DualVector, work_vector
 from phaze_opt.schedule.problem import Cores
 
 MAX_OPERATORS = 40
@@ -40,12 +40,12 @@ class SearchedBlock:
     """
 
     cores: Cores
-    one_core: FloatArray
-    spread: FloatArray
+    one_core: Floats
+    spread: Floats
     makespan: float
     vectors: tuple[DualVector, ...]
 
-    def bounds(self, one_core_s: FloatArray, spread_s: FloatArray, cores: NDArray[np.int64]) -> FloatArray:
+    def bounds(self, one_core_s: Floats, spread_s: Floats, cores: Ints) -> Floats:
         """Bounds of the makespan on many designs (the oracle of `DualPool.bounds_and_choices`).
 
         Where all latencies are at least r times these, a schedule with its starts divided by r is one for these, and it
@@ -60,7 +60,7 @@ class SearchedBlock:
             (num_architectures,) r times the makespan; 0 where there are more cores.
         """
         least = np.minimum((one_core_s / self.one_core).min(axis=1), (spread_s / self.spread).min(axis=1))
-        bounds: FloatArray = np.where((cores <= np.array(self.cores)).all(axis=1), self.makespan * least, 0.0)
+        bounds: Floats = np.where((cores <= np.array(self.cores)).all(axis=1), self.makespan * least, 0.0)
         return bounds
 
 

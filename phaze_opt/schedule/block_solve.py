@@ -8,8 +8,8 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.schedule.beam_search import BeamSearch, LevelStage
 from phaze_opt.schedule.block_data import MIP_TOLERANCE, BlockProblem, BlockState
 from phaze_opt.schedule.dual_program import best_dual, relaxed_spread
@@ -411,7 +411,7 @@ class BlockSolver:
         self._schedule(modes, priority=-np.array([answer.value(model.start[i]) for i in operators]))
         self.state = self.state.with_lower(self.state.lower)
 
-    def _schedule(self, modes: NDArray[np.bool_], *, priority: NDArray[np.float64]) -> None:
+    def _schedule(self, modes: Flags, *, priority: Floats) -> None:
         start = np.zeros(len(self.problem))
         upper = schedule_modes(self.problem.arrays, modes, priority, start)
         self.state = self.state.with_schedule(float(upper), start, modes)
@@ -423,7 +423,7 @@ class BlockSolver:
         return self.state.is_closed(self._options.target_gap if gap is None else gap) or self._remaining_s() <= 0
 
 
-def paths_behind(problem: BlockProblem, duration: NDArray[np.float64]) -> NDArray[np.float64]:
+def paths_behind(problem: BlockProblem, duration: Floats) -> Floats:
     """(n,) longest path from the begin of each operator to the end of the block."""
     after = problem.block.comes_after()
     longest = duration.copy()

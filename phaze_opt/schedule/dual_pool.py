@@ -4,18 +4,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats, Ints, ShortInts
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.block_search import SearchedBlock
 from phaze_opt.schedule.dual_program import DualProgram
-from phaze_opt.schedule.duals import TYPE_BITS, DualVector, FloatArray, work_vector
+from phaze_opt.schedule.duals import TYPE_BITS, DualVector, work_vector
 from phaze_opt.schedule.problem import Cores, Exclusivity
 from phaze_opt.schedule.proof_tree import ANY_CORES, FREE, ProofLeaf, ProofTree
 from phaze_opt.schedule.structure import ScheduleStructure
 
-Choices = NDArray[np.int32]
 PoolEntry = DualVector | ProofTree | SearchedBlock
 LEAST_GAIN = 1e-9
 """An entry is kept if it raises the bound of the design it was made for by more than this, relative."""
@@ -61,7 +60,7 @@ class DualPool:
         """All that bounds a block of two or more operators, in the order in which it was added."""
         return tuple(self._entries[block_number])
 
-    def add(self, one_core_s: FloatArray, spread_s: FloatArray, cores: Cores) -> tuple[PoolAddition, ...]:
+    def add(self, one_core_s: Floats, spread_s: Floats, cores: Cores) -> tuple[PoolAddition, ...]:
         """Add the vectors that are best for one architecture, for each block whose bound they raise.
 
         Args:
@@ -98,9 +97,7 @@ class DualPool:
         """Add what a search of a block proved."""
         return self._append(block_number, searched)
 
-    def block_problem(
-        self, block_number: int, one_core_s: FloatArray, spread_s: FloatArray, cores: Cores
-    ) -> BlockProblem:
+    def block_problem(self, block_number: int, one_core_s: Floats, spread_s: Floats, cores: Cores) -> BlockProblem:
         """One block on one architecture; arguments as `add`."""
         block = self.structure.blocks[block_number]
         picked = list(block.operators)
@@ -108,13 +105,8 @@ class DualPool:
         return BlockProblem(block, *latencies, cores, self.exclusivity)
 
     def bounds_and_choices(
-        self,
-        one_core_s: FloatArray,
-        spread_s: FloatArray,
-        cores: NDArray[np.int64],
-        *,
-        floor_s: FloatArray | None = None,
-    ) -> tuple[FloatArray, Choices]:
+        self, one_core_s: Floats, spread_s: Floats, cores: Ints, *, floor_s: Floats | None = None
+    ) -> tuple[Floats, ShortInts]:
         """Bounds of the makespan on many architectures, and the entries that give them.
 
         Args:
@@ -145,14 +137,8 @@ class DualPool:
         return (total if floor_s is None else np.maximum(total, floor_s)), choices
 
     def bounds_by(
-        self,
-        choices: Choices,
-        one_core_s: FloatArray,
-        spread_s: FloatArray,
-        cores: NDArray[np.int64],
-        *,
-        floor_s: FloatArray,
-    ) -> FloatArray:
+        self, choices: ShortInts, one_core_s: Floats, spread_s: Floats, cores: Ints, *, floor_s: Floats
+    ) -> Floats:
         """Bounds of the makespan by entries that are given; arguments, and what comes, as of `bounds_and_choices`."""
         total = np.zeros(len(one_core_s))
         for block in self.structure.blocks:
@@ -208,7 +194,7 @@ class _Stack:
             np.array([(e.one_core, e.spread) if isinstance(e, SearchedBlock) else nothing for e in entries]),
         )
 
-    def bounds(self, one_core: FloatArray, spread: FloatArray, cores: FloatArray) -> tuple[FloatArray, Choices]:
+    def bounds(self, one_core: Floats, spread: Floats, cores: Floats) -> tuple[Floats, ShortInts]:
         """Best bound and entry for each design, each (num_designs,); latencies (num_designs, n), cores (.., 2)."""
         best, choice = _best_entries(one_core, spread, cores, self._masks, self._leaves, self._searched)
         return best, choice

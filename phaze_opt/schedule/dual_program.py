@@ -16,14 +16,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats, ShortInts
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.duals import (
     SMALLEST_FLOW,
     TYPE_BITS,
     DualVector,
-    FloatArray,
     PathFlow,
     balanced_flow,
     priced_vector,
@@ -58,7 +57,7 @@ class DualProgram:
         self.exclusivity = exclusivity
         self.arcs = block.edges if arcs is None else tuple(arcs)
         self._count = len(block)
-        counted: list[NDArray[np.bool_]] = [np.ones(self._count, dtype=np.bool_)]
+        counted: list[Flags] = [np.ones(self._count, dtype=np.bool_)]
         if exclusivity is Exclusivity.TYPE:
             counted.extend(np.array(block.masks) & bit != 0 for bit in TYPE_BITS)
         self._counted = counted
@@ -76,7 +75,7 @@ class DualProgram:
             return work_vector(self.block, TC_BIT, self.exclusivity)
         return self.vector(duals)
 
-    def vector(self, duals: FloatArray) -> DualVector:
+    def vector(self, duals: Floats) -> DualVector:
         """A vector that balances from row duals, (num_rows,), its weights scaled to the sum of 1."""
         duals = np.where(duals > SMALLEST_FLOW, duals, 0.0)
         flows = []
@@ -100,7 +99,7 @@ class DualProgram:
 class _Rows:
     """The rows in compressed form; each entry is constant + L weight x L / cores + I weight x I of one operator."""
 
-    def __init__(self, count: int, arcs: Sequence[Edge], counted: list[NDArray[np.bool_]], masks: Any) -> None:
+    def __init__(self, count: int, arcs: Sequence[Edge], counted: list[Flags], masks: Any) -> None:
         """Build all rows: per layer sources, arcs, sinks; then work of both types; then spread of both types."""
         self.count, self.num_layers, self.num_arcs = count, len(counted), len(arcs)
         self.first = sorted(set(range(count)) - {after for _, after in arcs})
@@ -137,7 +136,7 @@ class _Rows:
         """Rows of all kinds."""
         return len(self.starts) - 1
 
-    def values(self, one_core: FloatArray, spread: FloatArray, cores: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def values(self, one_core: Floats, spread: Floats, cores: Floats) -> tuple[Floats, Floats]:
         """Entries of the matrix and right-hand sides for one design; ``cores`` is 1, then those of each type."""
         values = self._base + self._one_core * one_core[self._operators] / cores[self._kinds]
         values += self._spread * spread[self._operators]
@@ -171,7 +170,7 @@ class _Rows:
 
     def order_rows(
         self, before: int, after: int, one_core: float, spread: float
-    ) -> list[tuple[NDArray[np.int32], FloatArray, float]]:
+    ) -> list[tuple[ShortInts, Floats, float]]:
         """Columns, entries and right-hand side of one more arc in every layer; latencies of ``after``."""
         rows = []
         for layer, counts in enumerate(self._counted):
@@ -184,7 +183,7 @@ class _Rows:
             rows.append((np.array(columns, dtype=np.int32), np.array(values), right))
         return rows
 
-    def _add_paths(self, layer: int, counts: NDArray[np.bool_], arcs: Sequence[Edge]) -> None:
+    def _add_paths(self, layer: int, counts: Flags, arcs: Sequence[Edge]) -> None:
         """Rows of one path flow; over all paths under type, y I counts too."""
         spread = -1.0 if not self.is_chip and layer == 0 else 0.0
         for before, after in [*((-1, i) for i in self.first), *arcs]:
@@ -217,14 +216,14 @@ class _Rows:
         self._right.append((operator, counts))
 
 
-def solve_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) -> FloatArray | None:
+def solve_rows(rows: _Rows, problem: BlockProblem, modes: Sequence[int] | None) -> Floats | None:
     """Duals of the rows at the optimum, (num_rows,); None where the solver fails."""
     solver = load_rows(rows, problem, modes)
     solver.run()
     return row_duals(solver)
 
 
-def relaxed_spread(problem: BlockProblem) -> FloatArray:
+def relaxed_spread(problem: BlockProblem) -> Floats:
     """(n,) how much of each operator runs spread in the relaxed crash bound; all where the solver fails."""
     program = DualProgram(problem.block, problem.exclusivity)
     solver = load_rows(program.rows, problem, None)
@@ -232,11 +231,11 @@ def relaxed_spread(problem: BlockProblem) -> FloatArray:
     solution = solver.getSolution()
     if not solution.value_valid:
         return np.ones(len(problem))
-    share: FloatArray = np.clip(np.array(solution.col_value[: len(problem)]), 0.0, 1.0)
+    share: Floats = np.clip(np.array(solution.col_value[: len(problem)]), 0.0, 1.0)
     return share
 
 
-def row_duals(solver: Any) -> FloatArray | None:
+def row_duals(solver: Any) -> Floats | None:
     """Duals of a solver that has run, (num_rows,); None where it failed."""
     solution = solver.getSolution()
     return np.maximum(np.array(solution.row_dual), 0.0) if solution.dual_valid else None

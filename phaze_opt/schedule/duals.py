@@ -14,14 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.precedence import Edge, topological_order
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT, Block
 
-FloatArray = NDArray[np.float64]
 TYPE_BITS = (TC_BIT, VC_BIT)
 SMALLEST_FLOW = 1e-11
 """Flow or multiplier that a solver leaves below this is its rounding; it is dropped."""
@@ -36,9 +35,9 @@ class PathFlow:
         flow: (num_arcs,) what passes over each arc.
     """
 
-    source: FloatArray
-    sink: FloatArray
-    flow: FloatArray
+    source: Floats
+    sink: Floats
+    flow: Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,20 +53,18 @@ class DualVector:
         arcs: pairs of operators that the flows run over.
     """
 
-    spread_price: FloatArray
-    one_core_price: FloatArray
-    core_multipliers: FloatArray
+    spread_price: Floats
+    one_core_price: Floats
+    core_multipliers: Floats
     flows: tuple[PathFlow, ...] = ()
     arcs: tuple[Edge, ...] = ()
 
 
-def one_core_prices(problem: BlockProblem, vector: DualVector) -> FloatArray:
+def one_core_prices(problem: BlockProblem, vector: DualVector) -> Floats:
     """Weight of L of each operator, cores included: g_i = w_i + sum of mu_k / n_k, shape (n,)."""
     per_core = vector.core_multipliers / problem.cores
     masks = np.array(problem.block.masks)
-    prices: FloatArray = (
-        vector.one_core_price + (masks & TC_BIT != 0) * per_core[0] + (masks & VC_BIT != 0) * per_core[1]
-    )
+    prices: Floats = vector.one_core_price + (masks & TC_BIT != 0) * per_core[0] + (masks & VC_BIT != 0) * per_core[1]
     return prices
 
 
@@ -91,7 +88,7 @@ def priced_vector(
     masks: Sequence[int],
     exclusivity: Exclusivity,
     *,
-    core_multipliers: FloatArray,
+    core_multipliers: Floats,
     flows: tuple[PathFlow, ...],
     arcs: tuple[Edge, ...],
 ) -> DualVector:
@@ -117,7 +114,7 @@ def priced_vector(
     return DualVector(spread, one_core, core_multipliers, flows, arcs)
 
 
-def _through(flow: PathFlow, arcs: Sequence[Edge]) -> FloatArray:
+def _through(flow: PathFlow, arcs: Sequence[Edge]) -> Floats:
     """What passes through each operator: source + flow in."""
     through = flow.source.copy()
     for arc, (_, after) in enumerate(arcs):
@@ -125,7 +122,7 @@ def _through(flow: PathFlow, arcs: Sequence[Edge]) -> FloatArray:
     return through
 
 
-def balanced_flow(source: FloatArray, flow: FloatArray, *, arcs: Sequence[Edge]) -> PathFlow:
+def balanced_flow(source: Floats, flow: Floats, *, arcs: Sequence[Edge]) -> PathFlow:
     """The path flow nearest to what a solver found, balanced as exactly as sums of floats can be.
 
     What enters an operator leaves it in the proportions that the solver gave; where it gave none, it ends there.

@@ -7,12 +7,9 @@ the paper's budget.
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.schedule.layer_fusion import FusionGroup, FusionProblem, no_groups
-
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

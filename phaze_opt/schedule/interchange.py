@@ -11,11 +11,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Ints
 from phaze_opt.schedule.block_data import BlockProblem
-
-IntArray = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class _Trees:
     outside: tuple[frozenset[int], ...]
 
 
-def interchangeable_classes(problem: BlockProblem) -> IntArray:
+def interchangeable_classes(problem: BlockProblem) -> Ints:
     """(n,) classes of operators that may be exchanged once both may start."""
     predecessors, successors = _neighbours(problem)
     colours = refined_colours(problem)

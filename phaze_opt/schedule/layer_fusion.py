@@ -13,13 +13,11 @@ from itertools import pairwise
 from typing import Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.record.near_ties import comparable
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 ALONE, FIRST, LAST, INNER = range(4)
 """Places of a layer in its group; an axis of arrays. FIRST has its output in the reserve, LAST its input."""
 NUM_PLACES = 4

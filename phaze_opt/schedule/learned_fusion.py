@@ -13,13 +13,11 @@ from importlib import resources
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.schedule.layer_fusion import ALONE, FIRST, INNER, LAST, FusionGroup, FusionProblem
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 REACH = 2
 """Borders on each side that the network sees beside its own."""
 DIGITS = 6

@@ -8,8 +8,8 @@ Ballestin, Quintanilla, European Journal of Operational Research 165 (2005), for
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.list_schedules import draw, insert_in_profile, set_modes
 from phaze_opt.schedule.structure import BlockArrays
@@ -30,19 +30,19 @@ SHORTER = 1.0 - 1e-12
 class Walk(NamedTuple):
     """What the search is at: order, starts and modes; ``start`` and ``order`` agree."""
 
-    order: NDArray[np.int64]
-    start: NDArray[np.float64]
-    is_spread: NDArray[np.bool_]
+    order: Ints
+    start: Floats
+    is_spread: Flags
 
 
 class Workspace(NamedTuple):
     """Arrays that a trial writes over: lengths, cores taken, keys, and the profile of cores in use."""
 
-    duration: NDArray[np.float64]
-    needs: NDArray[np.int64]
-    key: NDArray[np.float64]
-    times: NDArray[np.float64]
-    used: NDArray[np.int64]
+    duration: Floats
+    needs: Ints
+    key: Floats
+    times: Floats
+    used: Ints
 
 
 @compiled

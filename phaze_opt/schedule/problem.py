@@ -7,11 +7,11 @@ from enum import StrEnum
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.record.arrays import Ints
 
 
 class Cores(NamedTuple):
@@ -26,7 +26,7 @@ class Cores(NamedTuple):
         return cls(chip.num_tc, chip.num_vc)
 
 
-def cores_of_each(table: AcceleratorTable) -> NDArray[np.int64]:
+def cores_of_each(table: AcceleratorTable) -> Ints:
     """The cores of many accelerators, shape (num_accelerators, 2), columns as of `Cores`."""
     return np.stack((table.num_tc, table.num_vc), axis=1)
 

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from phaze_opt.record.arrays import Floats
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.dual_program import DualProgram, load_rows, row_duals, time_scale
-from phaze_opt.schedule.duals import TYPE_BITS, DualVector, FloatArray, work_vector
+from phaze_opt.schedule.duals import TYPE_BITS, DualVector, work_vector
 from phaze_opt.schedule.precedence import members, reduction
 from phaze_opt.schedule.proof_tree import (
     FREE,
@@ -61,9 +62,9 @@ class Split:
 class _Times(NamedTuple):
     """Durations, earliest starts and longest paths behind, under the modes of a relaxation."""
 
-    duration: FloatArray
-    head: FloatArray
-    tail: FloatArray
+    duration: Floats
+    head: Floats
+    tail: Floats
 
 
 @dataclass(slots=True)
@@ -85,7 +86,7 @@ class Case:
     after: tuple[int, ...]
     bound: float = float("inf")
     vector: DualVector | None = None
-    is_spread: FloatArray = field(default_factory=lambda: np.zeros(0))
+    is_spread: Floats = field(default_factory=lambda: np.zeros(0))
     program: DualProgram | None = None
     basis: Any = None
     split: Split | None = None
@@ -248,7 +249,7 @@ def _flatten(case: Case, enough: float) -> list[ProofNode]:
 
 
 def split_choices(
-    problem: BlockProblem, modes: Sequence[int], after: Sequence[int], is_spread: FloatArray, bound: float
+    problem: BlockProblem, modes: Sequence[int], after: Sequence[int], is_spread: Floats, bound: float
 ) -> list[Split]:
     """Splits that may raise the bound of a case; none where its relaxation is a schedule.
 
@@ -268,7 +269,7 @@ def split_choices(
     return splits
 
 
-def _times(problem: BlockProblem, after: Sequence[int], is_spread: FloatArray) -> _Times:
+def _times(problem: BlockProblem, after: Sequence[int], is_spread: Floats) -> _Times:
     one_core, spread = np.array(problem.one_core), np.array(problem.spread)
     duration = is_spread * spread + (1.0 - is_spread) * one_core
     head, tail = np.zeros(len(problem)), np.zeros(len(problem))
@@ -282,7 +283,7 @@ def _times(problem: BlockProblem, after: Sequence[int], is_spread: FloatArray) -
 
 
 def _conflicts(
-    problem: BlockProblem, after: Sequence[int], is_spread: FloatArray, times: _Times, bound: float
+    problem: BlockProblem, after: Sequence[int], is_spread: Floats, times: _Times, bound: float
 ) -> list[tuple[int, int]]:
     """Unordered pairs that cannot overlap if spread as far as the relaxation has them; longest paths first."""
     found = []
@@ -310,7 +311,7 @@ def _overlaps(times: _Times, i: int, j: int) -> bool:
 
 
 def _open_modes(
-    problem: BlockProblem, modes: Sequence[int], is_spread: FloatArray, pairs: Sequence[tuple[int, int]]
+    problem: BlockProblem, modes: Sequence[int], is_spread: Floats, pairs: Sequence[tuple[int, int]]
 ) -> list[int]:
     """Operators with a mode to settle: fractional ones, then spread ones whose orders are open."""
     fractional = [i for i in range(len(problem)) if modes[i] == FREE and 1e-6 < is_spread[i] < 1.0 - 1e-6]
@@ -350,7 +351,7 @@ def _single_core_bit(problem: BlockProblem, first: int, second: int) -> int:
 
 
 def _crowd_splits(
-    problem: BlockProblem, modes: Sequence[int], after: Sequence[int], is_spread: FloatArray, times: _Times
+    problem: BlockProblem, modes: Sequence[int], after: Sequence[int], is_spread: Floats, times: _Times
 ) -> list[Split]:
     """Splits by the orders of n + 1 operators that overlap on n cores."""
     splits: list[Split] = []

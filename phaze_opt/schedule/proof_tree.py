@@ -11,7 +11,8 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import NDArray
 
-from phaze_opt.schedule.duals import DualVector, FloatArray
+from phaze_opt.record.arrays import Floats, Ints
+from phaze_opt.schedule.duals import DualVector
 from phaze_opt.schedule.structure import TC_BIT
 
 FREE, ONE_CORE, SPREAD = -1, 0, 1
@@ -90,7 +91,7 @@ class ProofTree:
                 limits[k] = min(limits[k], node.num_cores)
         return limits[0], limits[1]
 
-    def bounds(self, one_core_s: FloatArray, spread_s: FloatArray, cores: NDArray[np.int64]) -> FloatArray:
+    def bounds(self, one_core_s: Floats, spread_s: Floats, cores: Ints) -> Floats:
         """Bounds of the block's makespan, straight from the formula (the oracle of `DualPool.bounds_and_choices`).
 
         Args:
@@ -103,20 +104,18 @@ class ProofTree:
         """
         least = np.min([leaf_bounds(leaf, self.masks, (one_core_s, spread_s), cores) for leaf in self.leaves], axis=0)
         holds = (cores <= np.array(self.core_limits)).all(axis=1)
-        bounds: FloatArray = np.where(holds, least, 0.0)
+        bounds: Floats = np.where(holds, least, 0.0)
         return bounds
 
 
-def leaf_bounds(
-    leaf: ProofLeaf, masks: Sequence[int], latencies: tuple[FloatArray, FloatArray], cores: NDArray[np.int64]
-) -> FloatArray:
+def leaf_bounds(leaf: ProofLeaf, masks: Sequence[int], latencies: tuple[Floats, Floats], cores: Ints) -> Floats:
     """LB(c) of a leaf: terms of settled operators alone in place of the minimum, shape (num_architectures,)."""
     per_core = leaf.vector.core_multipliers / cores
     bits = np.array(masks)
     prices = leaf.vector.one_core_price + sum(per_core[:, k, None] * (bits >> k & 1) for k in range(2))
     unspread, spread = latencies[0] * prices, latencies[1] * leaf.vector.spread_price
     terms = np.where(leaf.modes == FREE, np.minimum(unspread, spread), np.where(leaf.modes == SPREAD, spread, unspread))
-    total: FloatArray = terms.sum(axis=1)
+    total: Floats = terms.sum(axis=1)
     return total
 
 

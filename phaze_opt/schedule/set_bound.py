@@ -18,16 +18,14 @@ import time
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.list_schedules import descending
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 MAX_ROUNDS = 60
 GREEDY_ROUNDS = 20
 MAX_NODES = 20_000
@@ -45,9 +43,9 @@ class SetPrices:
         value_s: (n,) v_i: what operator i adds to the bound of whatever work is left, in the unit of the latencies.
     """
 
-    value_s: FloatArray
+    value_s: Floats
 
-    def bound(self, operators: BoolArray | None = None) -> float:
+    def bound(self, operators: Flags | None = None) -> float:
         """Time that all operators, or those chosen, need."""
         return float(self.value_s.sum() if operators is None else self.value_s[operators].sum())
 
@@ -77,9 +75,9 @@ class SetBound:
         self._cores = np.minimum(problem.cores, len(problem))
         self._is_chip = problem.is_chip
         alone = np.diag(1.0 / np.where(self._has_length, self._shortest, 1.0))
-        self._columns: list[FloatArray] = list(alone[self._has_length])
+        self._columns: list[Floats] = list(alone[self._has_length])
 
-    def prices(self, objective: FloatArray | None = None, *, max_rounds: int = MAX_ROUNDS) -> SetPrices:
+    def prices(self, objective: Floats | None = None, *, max_rounds: int = MAX_ROUNDS) -> SetPrices:
         """Values that maximise the bound of the operators that ``objective`` weighs (all, by default)."""
         weights = np.ones(len(self._masks)) if objective is None else objective
         best = np.zeros(len(self._masks))
@@ -102,7 +100,7 @@ class SetBound:
                 break
         return SetPrices(best)
 
-    def _solve_master(self, weights: FloatArray) -> FloatArray:
+    def _solve_master(self, weights: Floats) -> Floats:
         """Values best for the sets known so far."""
         from scipy.optimize import linprog
         from scipy.sparse import csr_matrix
@@ -112,14 +110,14 @@ class SetBound:
         answer = linprog(-weights, A_ub=rows, b_ub=np.ones(rows.shape[0]), bounds=np.stack((0 * upper, upper), axis=1))
         return np.zeros(len(weights)) if answer.x is None else np.clip(answer.x, 0.0, upper)
 
-    def _add_greedy(self, values: FloatArray) -> bool:
+    def _add_greedy(self, values: Floats) -> bool:
         """Add sets that earn too much, found greedily; whether there were any."""
         sets, totals = greedy_sets(values, self._latencies[0], self._masks, self._conflicts, self._cores)
         violated = np.unique(sets[totals > 1.0 + 1e-6], axis=0)
         self._columns.extend(np.where(chosen, 1.0 / self._latencies[0], 0.0) for chosen in violated)
         return len(violated) > 0
 
-    def _add_heaviest(self, values: FloatArray) -> float:
+    def _add_heaviest(self, values: Floats) -> float:
         """Add the set that earns most; returns a bound on what any set earns."""
         chosen, spread = (np.zeros(len(values), dtype=np.bool_) for _ in range(2))
         weight = heaviest_set(
@@ -131,7 +129,7 @@ class SetBound:
         return float(weight)
 
 
-def _earned(weights: FloatArray, values: FloatArray) -> float:
+def _earned(weights: Floats, values: Floats) -> float:
     """Sum of the products, added up in one order on every CPU."""
     return float((weights * values).sum())
 

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.block_data import BlockProblem
 from phaze_opt.schedule.highs import new_highs
@@ -26,8 +27,6 @@ from phaze_opt.schedule.set_bound import CONVERGED, MARGIN, MAX_ROUNDS, greedy_s
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 TOO_MUCH = 1.0 + 1e-6
 """A set that earns more than this a second cuts off the values that it was found with."""
 MAX_SETS = 20_000
@@ -52,7 +51,7 @@ class SetCase:
     """
 
     modes: NDArray[np.int8]
-    after: BoolArray
+    after: Flags
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,9 +66,9 @@ class SetAnswer:
     """
 
     bound: float
-    spread_share: FloatArray
-    running: FloatArray
-    value_s: FloatArray
+    spread_share: Floats
+    running: Floats
+    value_s: Floats
 
 
 class SetProgram:
@@ -126,9 +125,9 @@ class SetProgram:
                 break
         return SetAnswer(best, share, running, prices)
 
-    def time_saved(self, case: SetCase, running: FloatArray) -> FloatArray:
+    def time_saved(self, case: SetCase, running: Floats) -> Floats:
         """(n, n) how long sets run in a relaxed schedule that an order of the two operators forbids."""
-        saved: FloatArray = time_together(self._members, running, case.after)
+        saved: Floats = time_together(self._members, running, case.after)
         return saved
 
     def _empty_program(self) -> Any:
@@ -158,7 +157,7 @@ class SetProgram:
             self._highs.changeRowBounds(count + i, -math.inf, math.inf if is_one_core else 0.0)
         self._modes = modes.copy()
 
-    def _order(self, after: BoolArray) -> None:
+    def _order(self, after: Flags) -> None:
         """Take out the sets that hold two ordered operators, and only these."""
         self._conflicts = after | after.T | np.eye(len(after), dtype=np.bool_)
         size = len(self._known)
@@ -171,7 +170,7 @@ class SetProgram:
         self._highs.changeRowsBounds(len(rows), rows, lowers, uppers)
         self._is_out[:size] = is_out
 
-    def _solve(self) -> tuple[FloatArray, FloatArray, FloatArray]:
+    def _solve(self) -> tuple[Floats, Floats, Floats]:
         """Values best for the sets known so far, and the relaxed schedule of these sets."""
         count = len(self._modes)
         self._highs.run()
@@ -180,7 +179,7 @@ class SetProgram:
         duals = np.maximum(-np.array(solution.row_dual), 0.0)
         return values, duals[count : 2 * count], duals[2 * count :]
 
-    def _add_greedy(self, values: FloatArray, modes: NDArray[np.int8]) -> bool:
+    def _add_greedy(self, values: Floats, modes: NDArray[np.int8]) -> bool:
         """Add unspread sets that earn too much, found greedily; whether there were any."""
         earned = np.where(modes == SPREAD, 0.0, values)
         sets, totals = greedy_sets(earned, self._latencies[0], self._masks, self._conflicts, self._cores)
@@ -193,7 +192,7 @@ class SetProgram:
                 break
         return num_added > 0
 
-    def _add_heaviest(self, values: FloatArray, modes: NDArray[np.int8]) -> tuple[float, bool]:
+    def _add_heaviest(self, values: Floats, modes: NDArray[np.int8]) -> tuple[float, bool]:
         """Add the set that earns most; returns a bound on what any set earns, and whether the set is new."""
         chosen, spread = (np.zeros(len(values), dtype=np.bool_) for _ in range(2))
         earned = np.where(modes == SPREAD, 0.0, values), np.where(modes == ONE_CORE, 0.0, values)
@@ -220,7 +219,7 @@ class SetProgram:
                 return float(weight), True
         return float(weight), False
 
-    def _add(self, chosen: BoolArray, spread: BoolArray) -> bool:
+    def _add(self, chosen: Flags, spread: Flags) -> bool:
         """Add a set unless it is known."""
         name, size = chosen.tobytes() + spread.tobytes(), len(self._known)
         if name in self._known or size == MAX_SETS:
@@ -234,7 +233,7 @@ class SetProgram:
         return True
 
 
-def _added(values: FloatArray) -> float:
+def _added(values: Floats) -> float:
     """Sum, added up in one order on every CPU."""
     return math.fsum(values.tolist())
 

@@ -15,13 +15,13 @@ from itertools import count
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.schedule.block_data import BlockProblem, BlockState
 from phaze_opt.schedule.duals import TYPE_BITS
 from phaze_opt.schedule.order_search import search_orders
 from phaze_opt.schedule.proof_tree import FREE, ONE_CORE, SPREAD
-from phaze_opt.schedule.set_program import FloatArray, SetAnswer, SetCase, SetProgram
+from phaze_opt.schedule.set_program import SetAnswer, SetCase, SetProgram
 
 WHOLE = 1e-6
 """Share of an operator below which it counts as not run in a mode."""
@@ -54,10 +54,10 @@ class _Open(NamedTuple):
 class _Gains:
     """What settling each operator unspread, or spread, gained a unit of its share."""
 
-    total: FloatArray
-    times: FloatArray
+    total: Floats
+    times: Floats
 
-    def expected(self, length: FloatArray) -> FloatArray:
+    def expected(self, length: Floats) -> Floats:
         """(2, n) gains; where none is known, the mean, longer operators first."""
         mean = self.total.sum(axis=1, keepdims=True) / np.maximum(1.0, self.times.sum(axis=1, keepdims=True))
         return np.where(self.times > 0.0, self.total / np.maximum(1.0, self.times), mean + 1e-9 * length)
@@ -164,9 +164,7 @@ class SetTree:
         first, second, *_ = sorted(answer.bound for _, answer in split)
         return first, second
 
-    def _by_mode(
-        self, case: SetCase, answer: SetAnswer, is_split: NDArray[np.bool_]
-    ) -> list[tuple[SetCase, SetAnswer]]:
+    def _by_mode(self, case: SetCase, answer: SetAnswer, is_split: Flags) -> list[tuple[SetCase, SetAnswer]]:
         share = answer.spread_share
         length = np.array(self._problem.one_core)
         if self._gains.times.sum() < KNOWN_SPLITS:
@@ -186,7 +184,7 @@ class SetTree:
         return children
 
     def _by_order(
-        self, case: SetCase, answer: SetAnswer, is_spread: NDArray[np.bool_], *, limit: int
+        self, case: SetCase, answer: SetAnswer, is_spread: Flags, *, limit: int
     ) -> Iterator[list[tuple[SetCase, SetAnswer]]]:
         """Splits by the pairs whose orders forbid the relaxed schedule for longest, until one ends the case."""
         saved = self._program.time_saved(case, answer.running)
@@ -203,7 +201,7 @@ class SetTree:
             if self._worth(split)[0] >= self._cutoff:
                 return
 
-    def _ordered(self, case: SetCase, first: int, second: int, is_spread: NDArray[np.bool_]) -> list[SetCase]:
+    def _ordered(self, case: SetCase, first: int, second: int, is_spread: Flags) -> list[SetCase]:
         """Both orders of two operators; and, where what keeps them apart is a mode that is open, its other mode."""
         orders = [replace(case, after=_ordered(case.after, *pair)) for pair in ((first, second), (second, first))]
         if self._share_a_core(first, second):
@@ -213,7 +211,7 @@ class SetTree:
             return orders
         return [*(self._settled(each, spread, SPREAD) for each in orders), self._settled(case, spread, ONE_CORE)]
 
-    def _never_at_once(self, case: SetCase, is_spread: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    def _never_at_once(self, case: SetCase, is_spread: Flags) -> Flags:
         """(n, n) pairs, the lower index first, that have no order yet and cannot run at once."""
         masks = np.array(self._problem.block.masks)
         shared = masks[:, None] & masks
@@ -235,7 +233,7 @@ class SetTree:
         modes[operator] = mode
         return replace(case, modes=modes)
 
-    def _schedule(self, is_spread: NDArray[np.bool_]) -> None:
+    def _schedule(self, is_spread: Flags) -> None:
         """Schedule modes that were not met before, from the order of the best schedule."""
         if is_spread.tobytes() in self._scheduled:
             return
@@ -246,13 +244,13 @@ class SetTree:
         self.state = self.state.with_schedule(float(upper), start, modes)
 
 
-def _first_best(score: FloatArray) -> int:
+def _first_best(score: Floats) -> int:
     """Index of the largest score, the first of those that are alike."""
     largest = float(score.max())
     return int(np.argmax(np.round(score / largest * STEPS))) if largest > 0.0 else 0
 
 
-def _ordered(after: NDArray[np.bool_], first: int, second: int) -> NDArray[np.bool_]:
+def _ordered(after: Flags, first: int, second: int) -> Flags:
     """The closed order with one more pair in it."""
     ordered = after.copy()
     before, behind = after[:, first].copy(), after[second].copy()

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.schedule.block_data import (
     BlockProblem,
     BlockState,
@@ -32,8 +32,6 @@ from phaze_opt.schedule.structure import ScheduleStructure, compile_structure
 
 __all__ = ["ScheduleBounds", "ScheduleOptions", "bound_compiled", "solve_compiled", "solve_schedule"]
 
-FloatArray = NDArray[np.float64]
-BoolArray = NDArray[np.bool_]
 DEFAULT_OPTIONS = ScheduleOptions()
 # Nodes of the mode search per block: without MIPs behind it, and with.
 QUICK_NODES = 64
@@ -55,15 +53,15 @@ class _Solve:
     """Working state of one solve; positions as in `structure.PackedBlocks`."""
 
     structure: ScheduleStructure
-    one_core_s: FloatArray
-    spread_s: FloatArray
+    one_core_s: Floats
+    spread_s: Floats
     cores: Cores
     exclusivity: Exclusivity
     floor_s: float
-    bounds: FloatArray
-    start: FloatArray
-    is_spread: BoolArray
-    grids: FloatArray
+    bounds: Floats
+    start: Floats
+    is_spread: Flags
+    grids: Floats
     mips: set[tuple[str, int]] = field(default_factory=set)
     is_timed_out: bool = False
 
@@ -102,8 +100,8 @@ def solve_schedule(problem: ScheduleProblem, *, options: ScheduleOptions = DEFAU
 
 def bound_compiled(
     structure: ScheduleStructure,
-    one_core_s: FloatArray,
-    spread_s: FloatArray,
+    one_core_s: Floats,
+    spread_s: Floats,
     *,
     cores: Cores,
     exclusivity: Exclusivity = Exclusivity.CHIP,
@@ -118,8 +116,8 @@ def bound_compiled(
 
 def solve_compiled(
     structure: ScheduleStructure,
-    one_core_s: FloatArray,
-    spread_s: FloatArray,
+    one_core_s: Floats,
+    spread_s: Floats,
     *,
     cores: Cores,
     exclusivity: Exclusivity = Exclusivity.CHIP,
@@ -155,8 +153,8 @@ def solve_compiled(
 
 def _start(
     structure: ScheduleStructure,
-    one_core_s: FloatArray,
-    spread_s: FloatArray,
+    one_core_s: Floats,
+    spread_s: Floats,
     *,
     cores: Cores,
     exclusivity: Exclusivity,

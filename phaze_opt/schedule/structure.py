@@ -9,10 +9,10 @@ from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import CoreType
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.schedule.precedence import (
     Edge,
     descendants,
@@ -55,7 +55,7 @@ class Block:
         count = len(self)
         return [(i, j) for i in range(count) for j in range(i + 1, count) if not self.after[i] >> j & 1]
 
-    def comes_after(self) -> NDArray[np.bool_]:
+    def comes_after(self) -> Flags:
         """(n, n) whether the second operator comes after the first."""
         return _as_matrix(self.after).copy()
 
@@ -65,7 +65,7 @@ class Block:
 
 
 @lru_cache(maxsize=512)
-def _as_matrix(after: tuple[int, ...]) -> NDArray[np.bool_]:
+def _as_matrix(after: tuple[int, ...]) -> Flags:
     """Bit sets as the rows of a matrix."""
     count = len(after)
     return np.array([[bits >> j & 1 for j in range(count)] for bits in after], dtype=np.bool_)
@@ -81,13 +81,13 @@ class PackedBlocks(NamedTuple):
         widths: (num_blocks, 2) Dilworth widths of tensor- and vector-core sub-orders.
     """
 
-    offsets: NDArray[np.int64]
-    masks: NDArray[np.int64]
-    pred_ptr: NDArray[np.int64]
-    pred_idx: NDArray[np.int64]
-    succ_ptr: NDArray[np.int64]
-    succ_idx: NDArray[np.int64]
-    widths: NDArray[np.int64]
+    offsets: Ints
+    masks: Ints
+    pred_ptr: Ints
+    pred_idx: Ints
+    succ_ptr: Ints
+    succ_idx: Ints
+    widths: Ints
 
 
 class BlockArrays(NamedTuple):
@@ -104,16 +104,16 @@ class BlockArrays(NamedTuple):
         is_chip: whether a spread operator excludes everything.
     """
 
-    masks: NDArray[np.int64]
-    pred_ptr: NDArray[np.int64]
-    pred_idx: NDArray[np.int64]
-    succ_ptr: NDArray[np.int64]
-    succ_idx: NDArray[np.int64]
-    widths: NDArray[np.int64]
-    one_core: NDArray[np.float64]
-    spread: NDArray[np.float64]
-    needs: NDArray[np.int64]
-    cores: NDArray[np.int64]
+    masks: Ints
+    pred_ptr: Ints
+    pred_idx: Ints
+    succ_ptr: Ints
+    succ_idx: Ints
+    widths: Ints
+    one_core: Floats
+    spread: Floats
+    needs: Ints
+    cores: Ints
     is_chip: bool
 
 
@@ -130,7 +130,7 @@ class ScheduleStructure:
     """
 
     num_operators: int
-    positions: NDArray[np.int64]
+    positions: Ints
     blocks: tuple[Block, ...]
     packed: PackedBlocks = field(repr=False)
     contracted: tuple[tuple[int, tuple[int, ...]], ...]
@@ -219,7 +219,7 @@ def pack_blocks(blocks: Sequence[Block]) -> PackedBlocks:
     return PackedBlocks(offsets, masks, pred_ptr, pred_idx, succ_ptr, succ_idx, widths)
 
 
-def _compressed(arcs: Sequence[Edge], *, count: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _compressed(arcs: Sequence[Edge], *, count: int) -> tuple[Ints, Ints]:
     """Pointers by position, and numbers within the block, of (position, number) pairs."""
     ordered = sorted(arcs)
     pointer = np.zeros(count + 1, dtype=np.int64)

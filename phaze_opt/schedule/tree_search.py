@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.structure import BlockArrays
 
@@ -28,28 +29,28 @@ class Bounding(NamedTuple):
     written over with the earliest starts of what is left.
     """
 
-    shortest: NDArray[np.float64]
-    tails: NDArray[np.float64]
-    prices: NDArray[np.float64]
-    ready: NDArray[np.float64]
+    shortest: Floats
+    tails: Floats
+    prices: Floats
+    ready: Floats
 
 
 class Partial(NamedTuple):
     """A partial schedule: operators in the order of their starts, modes (or UNPLACED), spans, open predecessors."""
 
-    placed: NDArray[np.int64]
+    placed: Ints
     modes: NDArray[np.int8]
-    start: NDArray[np.float64]
-    end: NDArray[np.float64]
-    waiting: NDArray[np.int64]
+    start: Floats
+    end: Floats
+    waiting: Ints
 
 
 class Children(NamedTuple):
     """Children of the nodes on the path from the root, a row for each depth: 2 operator + mode, start, bound."""
 
-    codes: NDArray[np.int64]
-    starts: NDArray[np.float64]
-    bounds: NDArray[np.float64]
+    codes: Ints
+    starts: Floats
+    bounds: Floats
 
 
 @compiled

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from phaze_opt.hardware.chip_template import JOINED_AXES, SIZE_AXES, DesignPoint, Ints, PointColumns
+from phaze_opt.hardware.chip_template import JOINED_AXES, SIZE_AXES, DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2
+from phaze_opt.record.arrays import Ints
 from phaze_opt.search.options import option
 from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS, Codec, Parameter, axis_parameters, compile_band

@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.record.arrays import Ints
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace
@@ -16,9 +16,6 @@ from phaze_opt.space.search_space import SearchSpace
 #
 # Genes are the codec's parameters counted from zero. Every vector within the gene ranges means a kept point, so
 # nothing that is bred has to be thrown away; several vectors may mean one point (semantics 8).
-
-Genes = NDArray[np.int64]
-"""Shape (num_genes,)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,18 +48,18 @@ class Genome:
         found = [position for position, name in enumerate(self.names) if _stem_of(name) == stem]
         return found[0] if found else None
 
-    def encode(self, point: DesignPoint) -> Genes:
+    def encode(self, point: DesignPoint) -> Ints:
         """Genes that mean the point."""
         values = self.codec.encode(point)
         return np.array([values[name] for name in self.names], dtype=np.int64) - np.array(self.lows, dtype=np.int64)
 
-    def decode(self, genes: Genes) -> DesignPoint:
+    def decode(self, genes: Ints) -> DesignPoint:
         """The kept point that genes mean; genes out of range are clipped to it."""
         highest = np.array(self.counts, dtype=np.int64) - 1
         values = np.clip(genes, 0, highest) + np.array(self.lows, dtype=np.int64)
         return self.codec.decode({name: int(value) for name, value in zip(self.names, values, strict=True)})
 
-    def draw(self, rng: np.random.Generator) -> Genes:
+    def draw(self, rng: np.random.Generator) -> Ints:
         """Genes of a kept point, each point equally likely."""
         space = self.codec.space
         return self.encode(space.point(int(rng.integers(space.size))))

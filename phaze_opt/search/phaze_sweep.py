@@ -25,10 +25,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2
+from phaze_opt.record.arrays import Floats
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
@@ -146,6 +146,6 @@ def area_buckets(space: SearchSpace, *, bucket_mm2: float) -> Iterator[tuple[Des
         )
 
 
-def architecture_areas_mm2(space: SearchSpace) -> NDArray[np.float64]:
+def architecture_areas_mm2(space: SearchSpace) -> Floats:
     """Area of every kept architecture in index order, mm^2, shape (num_architectures,)."""
     return chip_area_mm2(space.accelerator_table(space.constants), space.constants)

@@ -5,13 +5,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.errors import PluginError
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.chip_template import AXIS, DesignPoint, values_of
 from phaze_opt.objective.goals import Goal
+from phaze_opt.record.arrays import Floats
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -41,8 +39,8 @@ class PhaseView:
     repeats: int
     core_types: tuple[CoreType, ...]
     edges: tuple[tuple[int, int], ...]
-    one_core_s: NDArray[np.float64]
-    spread_s: NDArray[np.float64]
+    one_core_s: Floats
+    spread_s: Floats
     floor_s: float
     collective_s: float
 

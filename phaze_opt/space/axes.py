@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXES, JOINED_AXES, SIZE_AXES, AxisRole, Design, bind_fields
+from phaze_opt.record.arrays import Ints
 
 MAX_AXIS_VALUES = 4096
 """Most values an axis may have; finer steps than this say nothing about a chip."""
@@ -59,7 +59,7 @@ class Axes(Design[tuple[int, ...]]):
         """Sizes of the axes that every kept architecture is joined with."""
         return tuple(max(1, len(getattr(self, name))) for name in JOINED_AXES)
 
-    def take(self, positions: Mapping[str, NDArray[np.int64]]) -> dict[str, NDArray[np.int64]]:
+    def take(self, positions: Mapping[str, Ints]) -> dict[str, Ints]:
         """Values at positions on the axes, by name; what has no values of its own takes its default, or is left out.
 
         Args:

@@ -19,10 +19,10 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import AXIS, JOINED_AXES, SIZE_AXES, Axis, DesignPoint
+from phaze_opt.record.arrays import Ints
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Codec:
         columns = {name: np.array([_checked(params, parameter)]) for name, parameter in known.items()}
         return self.space.point(int(self.decode_indices(columns)[0]))
 
-    def decode_indices(self, columns: Mapping[str, NDArray[np.int64]]) -> NDArray[np.int64]:
+    def decode_indices(self, columns: Mapping[str, Ints]) -> Ints:
         """Indices of the points that many proposals mean; one column of shape (n,) per parameter, unchecked."""
         zeros = np.zeros(len(next(iter(columns.values()))) if columns else 1, dtype=np.int64)
         sizes, joined = (
@@ -166,19 +166,17 @@ class BandIndex:
         num_vc_halvings: length of the range of vc_halvings.
     """
 
-    block_of: NDArray[np.int64]
-    num_fitting: NDArray[np.int64]
-    num_in_band: NDArray[np.int64]
-    tc_in_band: NDArray[np.int64]
-    vc_low: NDArray[np.int64]
+    block_of: Ints
+    num_fitting: Ints
+    num_in_band: Ints
+    tc_in_band: Ints
+    vc_low: Ints
     has_single: bool
     num_tc_halvings: int
     num_vc_halvings: int
 
 
-def decode_architectures(
-    space: SearchSpace, block: NDArray[np.int64], *, tc_halvings: NDArray[np.int64], vc_halvings: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def decode_architectures(space: SearchSpace, block: Ints, *, tc_halvings: Ints, vc_halvings: Ints) -> tuple[Ints, Ints]:
     """Row of `SearchSpace.kept` and index on the num_vc axis of what each proposal means; always kept.
 
     Args:
@@ -259,7 +257,7 @@ def _middle(steps: int, count: int, *, length: int) -> int:
     return (first + last) // 2
 
 
-def _nearest_live_blocks(space: SearchSpace) -> NDArray[np.int64]:
+def _nearest_live_blocks(space: SearchSpace) -> Ints:
     """Nearest block, by steps on the axes, that keeps any architecture; each block itself in the Phaze space."""
     *shape, num_tc = space.axes.shape
     counts = np.diff(space.kept.starts).reshape(-1, num_tc).sum(axis=1)
@@ -268,5 +266,5 @@ def _nearest_live_blocks(space: SearchSpace) -> NDArray[np.int64]:
     from scipy.ndimage import distance_transform_edt
 
     nearest = distance_transform_edt(counts.reshape(shape) == 0, return_distances=False, return_indices=True)
-    blocks: NDArray[np.int64] = np.ravel_multi_index(tuple(nearest), shape).ravel().astype(np.int64)
+    blocks: Ints = np.ravel_multi_index(tuple(nearest), shape).ravel().astype(np.int64)
     return blocks

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.hardware.chip_template import AXIS, NEVER_SLOWS, ORDERED_KINDS
+from phaze_opt.record.arrays import Flags, Ints, ShortInts
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.kept_architectures import KeptRows
 
@@ -26,20 +27,20 @@ class FrontierRows:
         starts: index of the row's first architecture, shape (num_rows + 1,); the last is their total.
     """
 
-    vc: NDArray[np.int32]
-    starts: NDArray[np.int64]
+    vc: ShortInts
+    starts: Ints
 
     @property
     def num_architectures(self) -> int:
         """Architectures on the frontier."""
         return len(self.vc)
 
-    def row_and_vc(self, index: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def row_and_vc(self, index: Ints) -> tuple[Ints, Ints]:
         """Row and index on the num_vc axis of architectures by index; all of one shape."""
         row = np.searchsorted(self.starts, index, side="right") - 1
         return row, self.vc[index].astype(np.int64)
 
-    def index_of(self, row: NDArray[np.int64], vc: NDArray[np.int64]) -> NDArray[np.int64]:
+    def index_of(self, row: Ints, vc: Ints) -> Ints:
         """Index of architectures by row and index on the num_vc axis, -1 off the frontier; all of one shape."""
         found = np.full(np.shape(row), -1, dtype=np.int64)
         for place in np.ndindex(np.shape(row)):
@@ -50,7 +51,7 @@ class FrontierRows:
         return found
 
 
-def mask_of(axes: Axes, kept: KeptRows, is_allowed: NDArray[np.bool_] | None) -> NDArray[np.bool_]:
+def mask_of(axes: Axes, kept: KeptRows, is_allowed: Flags | None) -> Flags:
     """Which architectures are kept and allowed, shape (num_rows, len(axes.num_vc)).
 
     Args:
@@ -64,9 +65,7 @@ def mask_of(axes: Axes, kept: KeptRows, is_allowed: NDArray[np.bool_] | None) ->
     return mask
 
 
-def compile_frontier(
-    axes: Axes, mask: NDArray[np.bool_], *, also: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
-) -> FrontierRows:
+def compile_frontier(axes: Axes, mask: Flags, *, also: tuple[Ints, Ints] | None = None) -> FrontierRows:
     """The frontier of the architectures of a mask.
 
     Args:

@@ -4,14 +4,12 @@ import math
 from dataclasses import dataclass, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.chip_template import JOINED_AXES, DesignPoint, PointColumns
+from phaze_opt.record.arrays import Flags, Ints
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.frontier import FrontierRows
 from phaze_opt.space.search_space import SearchSpace
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +59,7 @@ class Grid:
         found = np.ravel_multi_index((*part.members.row_and_vc(architecture), *joined), self._shape)
         return np.asarray(found, dtype=np.int64)
 
-    def holds(self, mask: NDArray[np.bool_], indices: Ints) -> NDArray[np.bool_]:
+    def holds(self, mask: Flags, indices: Ints) -> Flags:
         """Which designs have an architecture of a mask (`space.frontier.mask_of`)."""
         row, vc, *_ = np.unravel_index(indices, self._shape)
         return np.asarray(mask[row, vc])

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.area import area_parts_um2
 from phaze_opt.hardware.chip_template import AXIS, PointColumns
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.record.arrays import Flags, Floats, Ints, ShortInts
 from phaze_opt.space.axes import ROW_AXES, Axes
 
-Places: TypeAlias = Mapping[str, NDArray[np.int64]]
+Places: TypeAlias = Mapping[str, Ints]
 MAX_CANDIDATES, MAX_ROWS = 50_000_000, 5_000_000
 """Most architectures, and rows of them, that a space may have before any constraint: five times the default space.
 
@@ -40,19 +40,19 @@ class KeptRows:
         gap_low, gap_high: first index between them that is not kept, and one past the last; both 0 without a gap.
     """
 
-    low: NDArray[np.int32]
-    high: NDArray[np.int32]
-    has_single: NDArray[np.bool_]
-    starts: NDArray[np.int64]
-    gap_low: NDArray[np.int32]
-    gap_high: NDArray[np.int32]
+    low: ShortInts
+    high: ShortInts
+    has_single: Flags
+    starts: Ints
+    gap_low: ShortInts
+    gap_high: ShortInts
 
     @property
     def num_architectures(self) -> int:
         """Kept architectures."""
         return int(self.starts[-1])
 
-    def row_and_vc(self, index: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def row_and_vc(self, index: Ints) -> tuple[Ints, Ints]:
         """Row and index on the num_vc axis of kept architectures by index; all of one shape."""
         row = np.searchsorted(self.starts, index, side="right") - 1
         position = index - self.starts[row]
@@ -61,7 +61,7 @@ class KeptRows:
         gap_low, gap_high = self.gap_low[row], self.gap_high[row]
         return row, vc + np.where((gap_low < gap_high) & (vc >= gap_low), gap_high - gap_low, 0)
 
-    def index_of(self, row: NDArray[np.int64], vc: NDArray[np.int64]) -> NDArray[np.int64]:
+    def index_of(self, row: Ints, vc: Ints) -> Ints:
         """Index of kept architectures by row and index on the num_vc axis; -1 where not kept; all of one shape."""
         low, single = self.low[row], self.has_single[row]
         gap_low, gap_high = self.gap_low[row], self.gap_high[row]
@@ -102,7 +102,7 @@ def compile_kept_rows(axes: Axes, *, band_um2: float, cap_um2: float) -> KeptRow
     return KeptRows(low=low, high=high, has_single=has_single, starts=starts, gap_low=none, gap_high=none)
 
 
-def compile_die_rows(axes: Axes, builds: Callable[[Places], NDArray[np.bool_]]) -> KeptRows:
+def compile_die_rows(axes: Axes, builds: Callable[[Places], Flags]) -> KeptRows:
     """Kept dies: area within the band, and reticle, edge, interposer, banks and cooling as they can be built.
 
     A die grows with every vector core. So do its sides, and with them the stacks and links that find a place: what is
@@ -149,12 +149,12 @@ def _count_rows(axes: Axes) -> int:
     return num_rows
 
 
-def _mesh(axes: Axes) -> dict[str, NDArray[np.int64]]:
+def _mesh(axes: Axes) -> dict[str, Ints]:
     """Places of the rows as a mesh of the axes: each table of areas is read once for each of its sizes."""
     return dict(zip(ROW_AXES, np.ix_(*map(np.arange, axes.shape)), strict=True))
 
 
-def _row_areas(axes: Axes) -> list[NDArray[np.float64]]:
+def _row_areas(axes: Axes) -> list[Floats]:
     """Area of all tensor cores, of one vector core and of the GLB, um^2, each of shape (num_rows,)."""
     places = {name: np.zeros(1, dtype=np.int64) for name in axes.stated} | _mesh(axes)
     chips = chips_of(PointColumns(**axes.take(places)), load_constants())

@@ -9,7 +9,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
@@ -29,6 +28,7 @@ from phaze_opt.hardware.economics.known_parts import chip_cost
 from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2, die_power_w
 from phaze_opt.hardware.silicon.silicon import Silicon, constants_with
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.plain_data import to_plain
 from phaze_opt.space.axes import ROW_AXES, Axes
 from phaze_opt.space.frontier import FrontierRows, compile_frontier, mask_of
@@ -60,7 +60,7 @@ class CapexBudget:
     num_devices: int
     prices: tuple[tuple[str, float], ...] = ()
 
-    def keeps(self, device_usd: NDArray[np.float64]) -> NDArray[np.bool_]:
+    def keeps(self, device_usd: Floats) -> Flags:
         """Which devices keep to it, by what each costs; the comparison of `Objective`."""
         return np.asarray(self.num_devices * device_usd / self.max_capex_usd - 1.0 <= 0.0)
 
@@ -220,7 +220,7 @@ class SearchSpace:
         chosen, *places = (index.ravel() for index in grid)
         return chips_of(self.columns_at(rows[chosen], most[chosen], places), constants)
 
-    def columns(self, indices: NDArray[np.int64]) -> PointColumns:
+    def columns(self, indices: Ints) -> PointColumns:
         """The points with these indices, in their order, unchecked; each equals `point`."""
         architecture, *joined = np.unravel_index(indices, (max(1, self.num_architectures), *self.axes.joined_shape))
         return self.columns_at(*self.members.row_and_vc(architecture), joined)
@@ -234,7 +234,7 @@ class SearchSpace:
         """Points of the space, each equally likely, with replacement."""
         return self.columns(rng.integers(self.size, size=count))
 
-    def points_at(self, indices: NDArray[np.int64]) -> tuple[DesignPoint, ...]:
+    def points_at(self, indices: Ints) -> tuple[DesignPoint, ...]:
         """The points with these indices, in their order.
 
         Raises:
@@ -276,7 +276,7 @@ class SearchSpace:
         """Whether the architecture at indices on the axes is kept."""
         return self._architecture(positions) >= 0
 
-    def builds(self, points: PointColumns) -> NDArray[np.bool_]:
+    def builds(self, points: PointColumns) -> Flags:
         """Which dies at places of the axes are kept, worked out for these alone; of the shape of the points.
 
         Of spaces that have a silicon: those of the 22 nm tables look it up (`contains`).
@@ -310,7 +310,7 @@ class SearchSpace:
         limit = math.inf if max_area_mm2 is None else max_area_mm2 * UM2_PER_MM2
         return replace(self, max_area_um2=limit) if limit < self.max_area_um2 else self
 
-    def allowed(self, max_tdp_w: float | None, *, capex: CapexBudget | None = None) -> NDArray[np.bool_]:
+    def allowed(self, max_tdp_w: float | None, *, capex: CapexBudget | None = None) -> Flags:
         """Which architectures are kept and keep to budgets of power and capex, shape (num_rows, len(axes.num_vc))."""
         whole, within = replace(self, frontier=None), Frontier(max_tdp_w, capex=capex)
         is_allowed = None if within == Frontier() else _within_budgets(whole, within)
@@ -342,15 +342,13 @@ class SearchSpace:
     def _joined_sizes(self) -> Iterator[tuple[str, int]]:
         return zip(JOINED_AXES, self.axes.joined_shape, strict=True)
 
-    def columns_at(
-        self, row: NDArray[np.int64], vc: NDArray[np.int64], joined: Sequence[NDArray[np.int64]]
-    ) -> PointColumns:
+    def columns_at(self, row: Ints, vc: Ints, joined: Sequence[Ints]) -> PointColumns:
         """Points by row of `kept_architectures` and positions on the other axes, each of shape (num_points,)."""
         places = dict(zip(ROW_AXES, np.unravel_index(row, self.axes.shape), strict=True))
         places |= {"num_vc": vc, **dict(zip(JOINED_AXES, joined, strict=True))}
         return self._take(places)
 
-    def _take(self, places: Mapping[str, NDArray[np.int64]]) -> PointColumns:
+    def _take(self, places: Mapping[str, Ints]) -> PointColumns:
         """Points at places on the axes, whose shapes broadcast."""
         return PointColumns(**self._complete(self.axes.take(places)))
 
@@ -468,7 +466,7 @@ def _compile_frontier(space: SearchSpace) -> FrontierRows:
 
 
 @lru_cache(maxsize=2)
-def _within_budgets(whole: SearchSpace, within: Frontier) -> NDArray[np.bool_]:
+def _within_budgets(whole: SearchSpace, within: Frontier) -> Flags:
     """Which kept dies keep to budgets of power and capex, by index."""
     is_allowed = np.ones(whole.num_architectures, dtype=np.bool_)
     last = [np.array([count - 1]) for count in whole.axes.joined_shape]

@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
+from phaze_opt.record.arrays import Floats
 from phaze_opt.study.config import PublishedClaim
 from phaze_opt.study.result import COUNTS, Truth
 
@@ -34,7 +32,7 @@ class CellScore:
     workload: str
     contender: str
     seed: int
-    curve: NDArray[np.float64]
+    curve: Floats
     regret: float
     area_under_curve: float
     evaluations_to: Mapping[float, int]

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt import __version__
 from phaze_opt.certify.exact_solution import NUM_EFFORTS, solve_point
@@ -21,6 +20,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.plain_data import read_plain, write_plain
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.probe import PointBounder, bound_values
@@ -252,7 +252,7 @@ def _solve_best(found: list[_Candidate], objective: Objective, condition: Condit
 
 def _bound_all(
     space: SearchSpace, goal: Goal, bounder: PointBounder | None, on_progress: Callable[[TruthProgress], None]
-) -> NDArray[np.float64]:
+) -> Floats:
     """Bound on every point's objective by its index: -1 if certainly infeasible, infinite where there are no bounds."""
     bounds = np.full(space.size, np.inf)
     if bounder is None:

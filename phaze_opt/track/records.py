@@ -15,7 +15,7 @@ import numpy as np
 from phaze_opt.certify.events import ProofFinished, ProofStarted
 from phaze_opt.certify.result import CertifyProgress
 from phaze_opt.hardware.chip_template import CHIP_AXES
-from phaze_opt.objective.evaluation import Evaluation, architecture_to_json
+from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, architecture_to_json
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.events import SearchFinished, SearchStarted
 from phaze_opt.search.result import Trial
@@ -44,21 +44,7 @@ class RecordKind:
     CLOSED = "closed"
 
 
-METRIC_FIELDS = (
-    "throughput_samples_per_s",
-    "throughput_tokens_per_s",
-    "iteration_time_s",
-    "throughput_per_tdp",
-    "mfu",
-    "tc_utilisation",
-    "vc_utilisation",
-    "energy_per_iteration_j",
-    "average_power_w",
-)
-"""Figures that only a feasible evaluation has."""
 ORIGIN_FIELDS = ("estimator", "package_version", "scenario_digest", "constants_digest")
-OF_ONE_MODEL = ("energy_per_iteration_j", "average_power_w")
-"""Those that a design common to several models has for each of them only; its own fields hold zeros."""
 
 
 def started_record(
@@ -150,22 +136,18 @@ def architecture_params(evaluation: Evaluation) -> dict[str, str]:
 
 def evaluation_metrics(evaluation: Evaluation) -> dict[str, float]:
     """Figures of an evaluation; rates and times only if it is feasible, constraints always."""
-    metrics = {"area_mm2": evaluation.area_mm2, "tdp_w": evaluation.tdp_w}
+    metrics = evaluation.figures
     metrics |= {f"constraint.{name}": value for name, value in evaluation.constraints}
     if evaluation.is_feasible:
-        is_common = bool(evaluation.members)
-        names = (name for name in METRIC_FIELDS if not (is_common and name in OF_ONE_MODEL))
-        metrics |= {name: getattr(evaluation, name) for name in names}
-        metrics["schedule_gap"] = evaluation.schedule_gap
-        if not is_common:
+        if not evaluation.members:
             metrics |= {f"breakdown.{name}": seconds for name, seconds in evaluation.breakdown.parts.items()}
         for member in evaluation.members:
-            metrics[f"throughput_samples_per_s.{member.model}"] = member.throughput_samples_per_s
+            metrics[f"{THROUGHPUT}.{member.model}"] = member.throughput_samples_per_s
         placement = evaluation.placement
         if placement is not None:
             metrics |= {"tensor_parallel": placement.tensor_parallel, "pipeline_stages": len(placement.stages)}
             metrics |= {"data_parallel": placement.data_parallel, "devices_used": placement.devices_used}
-    return finite({name: value for name, value in metrics.items() if name not in evaluation.unknown})
+    return finite(metrics)
 
 
 def evaluation_tags(evaluation: Evaluation) -> dict[str, str]:
@@ -402,7 +384,7 @@ def _contender_params(cell: Cell) -> dict[str, str]:
 def curve_name(goal: Goal) -> str:
     """Metric that holds the best so far: of the throughput where there are several objectives."""
     plain = (Goal.THROUGHPUT, Goal.PARETO)
-    return "best_throughput_samples_per_s" if goal in plain else f"best_{goal}"
+    return f"best_{THROUGHPUT}" if goal in plain else f"best_{goal}"
 
 
 def best_so_far(result: CellResult) -> tuple[float, ...]:

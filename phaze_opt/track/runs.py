@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any, final
 
+from phaze_opt.objective.evaluation import THROUGHPUT
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.pending_delivery import Record
 
@@ -48,7 +49,7 @@ class Role:
 
 EXPERIMENT_TAGS = {
     "mlflow.experimentKind": "custom_model_development",
-    "mlflow.experiment.primaryMetric.name": "throughput_samples_per_s",
+    "mlflow.experiment.primaryMetric.name": THROUGHPUT,
     "mlflow.experiment.primaryMetric.greaterIsBetter": "True",
     Tag.NOTE: "One run per search with one child run per trial, and one run per proof (certify), written by phaze-opt.",
 }

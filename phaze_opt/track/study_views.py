@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, final
 from urllib.parse import quote
 
 from phaze_opt.hardware.chip_template import AXES
+from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation
+from phaze_opt.record.result_fields import headlines_of
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.pending_delivery import Record
 from phaze_opt.track.runs import EXPERIMENT_TAGS, Role, Tag, find_experiment
@@ -46,14 +48,14 @@ COMPLETE_METRICS = ("median_regret_pct", "mean_regret_pct", "mean_rank", "probes
 """Those that no strategy lacks, for parallel coordinates."""
 SEED_METRICS = (
     "regret_pct",
-    "throughput_samples_per_s",
+    THROUGHPUT,
     "throughput_per_tdp",
     "evaluations_to_1pct",
     "distinct_evaluations",
     "probes",
     "charged_s",
 )
-TRIAL_METRICS = ("throughput_samples_per_s", "throughput_per_tdp", "area_mm2", "tdp_w", "mfu")
+TRIAL_METRICS = tuple(each.name for each in headlines_of(Evaluation))
 SEARCH_PARAMS = ("strategy", "goal", "seed", "num_trials")
 SEARCH_METRICS = (*TRIAL_METRICS, "num_trials_feasible", "wall_s")
 MAX_COLUMNS = 8
@@ -165,7 +167,7 @@ def _searches() -> RunsView:
 
 
 def _trials() -> RunsView:
-    return _designs("trials", "trials", ("strategy", "workload", "seed"), metric_column("throughput_samples_per_s"))
+    return _designs("trials", "trials", ("strategy", "workload", "seed"), metric_column(THROUGHPUT))
 
 
 def _designs(key: str, title: str, params: Sequence[str], order: str) -> RunsView:
@@ -179,10 +181,10 @@ def _designs(key: str, title: str, params: Sequence[str], order: str) -> RunsVie
         "type": "SCATTER",
         "uuid": "scatter-area",
         "xaxis": {"key": "area_mm2", "type": "METRIC"},
-        "yaxis": {"key": "throughput_samples_per_s", "type": "METRIC"},
+        "yaxis": {"key": THROUGHPUT, "type": "METRIC"},
         "runsCountToCompare": 100,
     }
-    charts = (_parallel(COMPLETE_ARCHITECTURE, ("tdp_w", "area_mm2", "throughput_samples_per_s")), scatter)
+    charts = (_parallel(COMPLETE_ARCHITECTURE, ("tdp_w", "area_mm2", THROUGHPUT)), scatter)
     return RunsView(key, title, Role.TRIAL, columns, order, False, charts, num_columns=2)
 
 
@@ -192,10 +194,10 @@ def search_views(goal: str = "") -> tuple[RunsView, ...]:
     Args:
         goal: of the search, by which its designs are sorted; empty for throughput.
     """
-    best = metric_column("throughput_per_tdp" if goal == "throughput_per_tdp" else "throughput_samples_per_s")
+    best = metric_column("throughput_per_tdp" if goal == "throughput_per_tdp" else THROUGHPUT)
     designs = _designs("search", "designs of the newest search", (), best)
     columns = (*(param_column(name) for name in SEARCH_PARAMS), *(metric_column(name) for name in SEARCH_METRICS))
-    charts = (_bar("throughput_samples_per_s"), _line("best_throughput_samples_per_s"), _bar("tdp_w"))
+    charts = (_bar(THROUGHPUT), _line(f"best_{THROUGHPUT}"), _bar("tdp_w"))
     return designs, RunsView("searches-by-best", "all searches", Role.SEARCH, columns, best, False, charts)
 
 

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, final
 
+from phaze_opt.objective.evaluation import THROUGHPUT
+from phaze_opt.objective.goals import Goal
 from phaze_opt.track.destination import Destination
 from phaze_opt.track.pending_delivery import Record
 from phaze_opt.track.records import RecordKind
@@ -20,7 +22,8 @@ from phaze_opt.track.study_views import CURVE, StudyExperiment, describe_searche
 if TYPE_CHECKING:
     from mlflow import MlflowClient
 
-RATES = ("throughput_samples_per_s", "throughput_per_tdp")
+RATES = (THROUGHPUT, Goal.THROUGHPUT_PER_TDP.value)
+"""Figures whose best so far a search has as curves."""
 EXPANDED = {"mlflow.runType": "evaluation"}
 """MLflow's list opens the parent of runs of this type."""
 COLOUR_TAG = "mlflow.runColor"

@@ -9,16 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.fit import TOLERANCE
 from phaze_opt.validation.fitted_writing import rounded
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.row_times import AMOUNTS, MEASURED, SENT_BYTES, ideal_seconds, measured_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS, KERNEL_SETS
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)

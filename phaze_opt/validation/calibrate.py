@@ -5,9 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants, FittedGroup
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fitted_writing import rounded, written_value
@@ -25,7 +25,6 @@ from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import Predictions, predict_rows
 from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations, score
 
-Floats = NDArray[np.float64]
 STEP = 1e-3
 """Share of a parameter's range by which it is moved to see which rows depend on it."""
 CELLS = "cells"
@@ -283,7 +282,7 @@ def rows_by_group(
     parameters: Sequence[FitParameter], constants: FittedConstants, predictions: Predictions
 ) -> dict[str, list[int]]:
     """By group, the indices of scored rows whose prediction moves with one of its constants."""
-    moved: dict[str, NDArray[np.bool_]] = {}
+    moved: dict[str, Flags] = {}
     for parameter in parameters:
         value = constants.value(parameter.group, parameter.name)
         # A row is used by a group if its prediction moves with a constant of it, however the formulas lead there.

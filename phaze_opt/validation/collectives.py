@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import (
@@ -23,6 +22,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import CollectiveKind, MeasuredDimension, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.spreads import BETWEEN_NODES, octave
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import KIBI, MEBI, MICRO
 from phaze_opt.validation.collective_parameters import (
     SERVED,
@@ -39,7 +39,6 @@ from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.measured_row import Row, read_rows
 
-Floats = NDArray[np.float64]
 LATENCY_UP_TO_BYTES = 256 * KIBI
 RAMP_UP_TO_BYTES = 64 * MEBI
 _NO_LATENCY_S = 0.0

@@ -5,12 +5,11 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.validation.measured_row import Row
 
-Floats = NDArray[np.float64]
 Label = Callable[[Row], str]
 
 

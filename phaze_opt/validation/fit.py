@@ -11,17 +11,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.spreads import OTHER, Scale, level_of
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.validation.family import CompiledRows, FitParameter
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
 
-Floats = NDArray[np.float64]
-Booleans = NDArray[np.bool_]
 
 SOFT_ERROR = 0.05
 """Log error beyond which a row counts linearly instead of squared: outliers pull less, and the fit follows MAPE."""
@@ -145,7 +143,7 @@ def fit_parameters(
     return with_position(start, parameters, _polished(found, lambda position: search(position, 1)))
 
 
-def _moves(parameters: Sequence[FitParameter], rows_of: Mapping[str, Sequence[int]], scored: Booleans) -> Booleans:
+def _moves(parameters: Sequence[FitParameter], rows_of: Mapping[str, Sequence[int]], scored: Flags) -> Flags:
     """Which scored rows a constant moves, shape (num_parameters, num_scored)."""
     moves = np.ones((len(parameters), len(scored)), np.bool_)
     for moved, parameter in zip(moves, parameters, strict=True):
@@ -156,7 +154,7 @@ def _moves(parameters: Sequence[FitParameter], rows_of: Mapping[str, Sequence[in
 
 
 def _slopes(
-    residuals: Callable[[Floats], Floats], position: Floats, parameters: Sequence[FitParameter], moves: Booleans
+    residuals: Callable[[Floats], Floats], position: Floats, parameters: Sequence[FitParameter], moves: Flags
 ) -> Floats:
     """Derivatives of residuals, those of constants of one name whose rows are apart by one evaluation for all."""
     before = residuals(position)

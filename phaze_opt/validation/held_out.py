@@ -5,17 +5,16 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.validation.family import Family, FitParameter
 from phaze_opt.validation.fit import fit_parameters
 from phaze_opt.validation.fitted_writing import as_written
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import predict_rows
 
-Floats = NDArray[np.float64]
 Progress = Callable[[str], None]
 NUM_FOLDS = 5
 

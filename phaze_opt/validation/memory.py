@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler
 from phaze_opt.cost.graph_sizes import GraphSizes, graph_sizes
@@ -19,6 +18,7 @@ from phaze_opt.cost.stacks import MEMORY_GROUP, find_software, load_stack, no_op
 from phaze_opt.cost.suited_software import middle_place, suited_software
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.document import parse_toml
 from phaze_opt.units import GIBI
 from phaze_opt.validation.family import Family, FitParameter, Part
@@ -30,7 +30,6 @@ from phaze_opt.validation.training.row import TrainingRun, read_run
 from phaze_opt.workload.plan import ParallelPlan, chunked_cuts
 from phaze_opt.workload.software import StackMemory
 
-Floats = NDArray[np.float64]
 STEPS = "train_"
 """Beginning of the names of published sets of whole steps, which tables may leave out."""
 SETS_BY_SOFTWARE = MappingProxyType({name: software for software, name in reversed(tuple(SETS_OF_SOFTWARE.items()))})

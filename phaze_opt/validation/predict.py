@@ -4,15 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.validation.family import CompiledRows, Family, Part, RangedRows, TermedRows
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.schema import NOT_PREDICTED
 
-Floats = NDArray[np.float64]
 NO_FAMILY = "no model predicts this data set"
 NOT_POSITIVE = "the model gives no positive time"
 NOT_MEASURED = "no positive time was measured"
@@ -38,7 +37,7 @@ class Predictions:
     compiled: tuple[tuple[CompiledRows, Mapping[int, int]], ...]
 
     @property
-    def is_scored(self) -> NDArray[np.bool_]:
+    def is_scored(self) -> Flags:
         """Which rows are scored, shape (num_rows,)."""
         return np.isfinite(self.predicted_s)
 

@@ -5,11 +5,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.near_ties import comparable
 
-Floats = NDArray[np.float64]
 PER_CENT = 100.0
 
 

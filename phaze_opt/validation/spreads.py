@@ -8,11 +8,11 @@ from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.stacks import find_software, measured_rows
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.spreads import LEVEL, NAMED, SOURCE, HeldGroup, Scale, Spread, octave, scale_of
+from phaze_opt.record.arrays import Flags, Floats, Indices
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.fit import fit_scale
 from phaze_opt.validation.held_out import Fold, cells_of, fold_by_cell, leave_one_out, predict_held_out
@@ -20,7 +20,6 @@ from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.packs import known_spreads
 from phaze_opt.validation.predict import predict_rows
 
-Floats = NDArray[np.float64]
 WHOLE = ("source", "machine", "device", "chip", "fabric")
 """Tests of a family whose labels are kept out whole: what a range of something never seen rests on."""
 CELLS = "cells"
@@ -286,7 +285,7 @@ def cross_coverage(residuals: Sequence[Residual]) -> Mapping[str, CrossCoverage]
 def _cross_coverage(own: Sequence[Residual]) -> CrossCoverage:
     held, half = _held(own)
 
-    def figures(places: NDArray[np.intp], sets: Mapping[str, CrossCoverage]) -> CrossCoverage:
+    def figures(places: Indices, sets: Mapping[str, CrossCoverage]) -> CrossCoverage:
         names = [name for name in ("set", "machine", "recipe") if own[0].traits]
         shares = [held[each].mean() for name in names for each in _told(own, places, name).values()]
         share = float(np.average(held[places], weights=_weights(own)[places]))
@@ -297,14 +296,14 @@ def _cross_coverage(own: Sequence[Residual]) -> CrossCoverage:
     return figures(every, {name: figures(places, {}) for name, places in sets.items()})
 
 
-def _told(own: Sequence[Residual], places: NDArray[np.intp], name: str) -> Mapping[str, NDArray[np.intp]]:
+def _told(own: Sequence[Residual], places: Indices, name: str) -> Mapping[str, Indices]:
     """Places of rows by a fact that enough of them have."""
     labels = np.array([own[place].facts.get(name, "") for place in places])
     found = {label: places[labels == label] for label in sorted(set(labels.tolist()) - {""})}
     return {label: each for label, each in found.items() if len(each) >= LEAST_TOLD}
 
 
-def _held(own: Sequence[Residual]) -> tuple[NDArray[np.bool_], Floats]:
+def _held(own: Sequence[Residual]) -> tuple[Flags, Floats]:
     """Whether each row lies in a range made without its own group, and half of that range."""
     quotients = np.array([math.exp(each.log_quotient) for each in own])
     low, high = np.zeros(len(own)), np.zeros(len(own))

@@ -4,10 +4,10 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.validation.baselines import Baseline, describe_baseline
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Family, Label
@@ -27,7 +27,6 @@ from phaze_opt.validation.result import (
 from phaze_opt.validation.scores import mape, mape_by_cell, score
 from phaze_opt.validation.spreads import kinds_of, row_facts
 
-Floats = NDArray[np.float64]
 Tell = Callable[[str], None]
 NUM_WORST = 10
 UNTOLD = "columns blank"

@@ -5,12 +5,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Indices, Ints
 from phaze_opt.workload.plan import ParallelPlan, Recompute
-
-Ints = NDArray[np.int64]
-Rows = NDArray[np.intp]
 
 RECOMPUTES = tuple(Recompute)
 """Choices of recomputation in the order that columns number them."""
@@ -97,7 +94,7 @@ class PlanColumns:
             yield ParallelPlan(**found)
 
     @property
-    def is_even(self) -> NDArray[np.bool_]:
+    def is_even(self) -> Flags:
         """Whether each plan's stages are cut as evenly as they can be, shape (plans,)."""
         return np.array([not blocks for blocks, *_ in self.stage_choices])[self.stages]
 
@@ -125,7 +122,7 @@ class PlanColumns:
         """One plan as an object."""
         return next(iter(self.take(np.array([row], np.intp))))
 
-    def take(self, rows: Rows | NDArray[np.bool_]) -> "PlanColumns":
+    def take(self, rows: Indices | Flags) -> "PlanColumns":
         """Some of the plans, in the order of ``rows``; a mask keeps the order there is."""
         columns = {name: getattr(self, name)[rows] for name in _NAMES}
         return PlanColumns(**columns, stage_choices=self.stage_choices)

@@ -50,11 +50,18 @@ class Options:
     is_on: bool = declared(True, "A switch.", Kind.SWITCH)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """Options, and which of them were given."""
+
+    options: Annotated[Options, {"word": {"default": "three"}}]
+    given: frozenset[str]
+
+
 @with_keywords
-def function(
-    *, options: Annotated[Options, {"word": {"default": "three"}}], given: frozenset[str], watch: KeptWords
-) -> object:
+def function(*, asked: Request, watch: KeptWords) -> object:
     """Return what it was given."""
+    options, given = asked.options, asked.given
     if options.count == 13:
         message = "13 and --the-rate do not go together"
         raise InputError(message, source="--count")

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from small_problems import small_problem, small_scenario, small_space
 
 from phaze_opt.certify.finished_tasks import Pieces
@@ -18,6 +17,7 @@ from phaze_opt.certify.robust.worlds import ConstantValue, World, WorldKind
 from phaze_opt.certify.tasks import Workers
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.objective.goals import Goal
+from phaze_opt.record.arrays import Floats
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import mib_to_bytes
 
@@ -70,8 +70,8 @@ class TableProver:
         calls: what was asked, in order.
     """
 
-    values: dict[str, NDArray[np.float64]]
-    bounds: dict[str, NDArray[np.float64]]
+    values: dict[str, Floats]
+    bounds: dict[str, Floats]
     claimed: float = 1.0
     calls: list[tuple[str, str]] = field(default_factory=list)
 
@@ -142,10 +142,10 @@ class PowerProver:
         self._count(f"{world.name}: {name}")
         return _worth(float(self.values(world.settings).mean() * (0.5 if name == "phaze-tpu-v4" else 1.5)))
 
-    def values(self, settings: Sequence[ConstantValue]) -> NDArray[np.float64]:
+    def values(self, settings: Sequence[ConstantValue]) -> Floats:
         """Of every point."""
         constants = load_constants()
-        total: NDArray[np.float64] = np.random.default_rng(self.seed).uniform(1.0, 2.0, self.size)
+        total: Floats = np.random.default_rng(self.seed).uniform(1.0, 2.0, self.size)
         for setting in settings:
             key = int.from_bytes(hashlib.sha256(setting.key.encode()).digest()[:4], "big")
             exponents = np.random.default_rng((self.seed, key)).uniform(-0.5, 0.5, self.size)
@@ -168,7 +168,7 @@ TABLE_PROBLEM = make_problem()
 
 
 @st.composite
-def tables(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def tables(draw: st.DrawFn) -> tuple[Floats, Floats]:
     """Values, some of them zero or tied, and bounds at least as large; zero where a point is known to be infeasible."""
     worlds = draw(st.integers(1, 5))
     rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
@@ -182,7 +182,7 @@ def tables(draw: st.DrawFn) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     return values, bounds
 
 
-def toy_ledger(values: NDArray[np.float64], bounds: NDArray[np.float64], *, claimed: float = 1.0) -> Ledger:
+def toy_ledger(values: Floats, bounds: Floats, *, claimed: float = 1.0) -> Ledger:
     worlds = bare_worlds(len(values))
     rows = {world.problem_digest: row for row, world in enumerate(worlds)}
     prover = TableProver(

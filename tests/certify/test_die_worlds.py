@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from small_problems import small_model, small_scenario
 from test_money_certificates import split_problem
 
@@ -27,6 +26,7 @@ from phaze_opt.objective.alternatives import DIE_AREAS, SHARES
 from phaze_opt.objective.bill import device_usd, own_chips
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
+from phaze_opt.record.arrays import Floats
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.grid import Grid
 from phaze_opt.space.search_space import SearchSpace
@@ -72,7 +72,7 @@ def searched_in(problem: CertifyProblem) -> tuple[Callable[[DesignPoint], bool],
     return is_searched, replace(problem, space=replace(space, min_area_fraction=0.0))
 
 
-def table_of(problem: CertifyProblem, result: RobustResult) -> NDArray[np.float64]:
+def table_of(problem: CertifyProblem, result: RobustResult) -> Floats:
     """Every combination in every world; 0 where it is not searched, or no die within the budgets."""
     grid, rows, (is_searched, whole) = Grid(problem.space), [], searched_in(problem)
     for world in result.worlds:

@@ -4,19 +4,19 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from robust_toys import TABLE_PROBLEM, tables, toy_ledger
 
 from phaze_opt.certify.robust import least_regret
 from phaze_opt.certify.robust.least_regret import MinimaxSearch, Restriction, find_minimax, lower_regrets, measure_costs
 from phaze_opt.certify.robust.ledger import Ledger
+from phaze_opt.record.arrays import Floats
 
 SPACE = TABLE_PROBLEM.space
 SIZE = SPACE.size
 COLUMNS = SPACE.columns(np.arange(SIZE))
 
 
-Table = tuple[NDArray[np.float64], NDArray[np.float64]]
+Table = tuple[Floats, Floats]
 
 
 def _search(ledger: Ledger, tolerance: float) -> MinimaxSearch:
@@ -24,7 +24,7 @@ def _search(ledger: Ledger, tolerance: float) -> MinimaxSearch:
     return find_minimax(ledger, [index for index in bests if index >= 0], tolerance=tolerance)
 
 
-def _largest_regrets(values: NDArray[np.float64]) -> NDArray[np.float64]:
+def _largest_regrets(values: Floats) -> Floats:
     feasible = values[values.max(axis=1) > 0.0]
     return (1.0 - feasible / feasible.max(axis=1, keepdims=True)).max(axis=0)
 

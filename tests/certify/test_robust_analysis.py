@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from robust_toys import PowerProver, make_problem, make_space
 from small_problems import flip_a_bit, tear
 
@@ -26,6 +25,7 @@ from phaze_opt.certify.robust.result import (
 )
 from phaze_opt.certify.robust.worlds import AssumptionGroup, WorldKind
 from phaze_opt.errors import InputError
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.lock import locked
 
 PROBLEM = make_problem()
@@ -52,7 +52,7 @@ def _whole(tmp_path_factory: pytest.TempPathFactory) -> Whole:
     return make
 
 
-def _table(prover: PowerProver, result: RobustResult) -> NDArray[np.float64]:
+def _table(prover: PowerProver, result: RobustResult) -> Floats:
     """Every point in every world."""
     return np.array([prover.values(world.settings) for world in result.worlds])
 
@@ -263,7 +263,7 @@ def test_progress_tells_every_stage(tmp_path: Path) -> None:
 class _Infeasible(PowerProver):
     """Some worlds have no feasible point."""
 
-    def values(self, settings: Sequence[object]) -> NDArray[np.float64]:
+    def values(self, settings: Sequence[object]) -> Floats:
         return np.zeros(self.size)
 
 

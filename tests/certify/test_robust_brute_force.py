@@ -6,7 +6,6 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from robust_toys import make_problem, make_space
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
@@ -27,6 +26,7 @@ from phaze_opt.certify.robust.worlds import (
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
+from phaze_opt.record.arrays import Floats
 from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.units import mib_to_bytes
 
@@ -37,7 +37,7 @@ MANY_CORES = replace(SMALL, axes=replace(SMALL.axes, num_tc=(8, 16), num_vc=(16,
 """As many points, of chips whose schedules take no search."""
 
 
-def _table(problem: CertifyProblem, result: RobustResult) -> NDArray[np.float64]:
+def _table(problem: CertifyProblem, result: RobustResult) -> Floats:
     """The goal's value of every point in every world; 0 where infeasible."""
     rows = []
     for world in result.worlds:

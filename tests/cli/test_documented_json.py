@@ -1,5 +1,6 @@
 """The keys that docs/json.md promises are those that the commands print, on one line of strict JSON."""
 
+import os
 import re
 from pathlib import Path
 
@@ -7,12 +8,18 @@ import pytest
 from command_runs import run_json
 from kits.toy_family import HEADER, TOY, toy_lines
 
+from phaze_opt.certify.result import FrontDesign
 from phaze_opt.hardware.fitted import load_fitted
+from phaze_opt.objective.bill import Bill
+from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.record.result_fields import fields_of
 from phaze_opt.validation import registry
 from phaze_opt.validation.result import GoalResult, Validation
 
 ROOT = Path(__file__).parents[2]
-TEXT = (ROOT / "docs" / "json.md").read_text(encoding="utf-8")
+PAGE = ROOT / "docs" / "json.md"
+TEXT = PAGE.read_text(encoding="utf-8")
+FIGURES = {"an evaluation": Evaluation, "a bill": Bill, "a design on a front": FrontDesign}
 TINY = "--model tiny --devices 8 --global-batch 16 --tensor-parallel 1"
 COMMANDS = {
     "evaluate": f"evaluate {TINY} --arch phaze-tpu-v4",
@@ -36,6 +43,26 @@ PROMISED = {
     line: set(re.findall(r"`([^`]+)`", keys))
     for line, keys in re.findall(r"^\| `([^`]+)` \| (`.*`) \|$", TEXT, re.MULTILINE)
 }
+
+
+def figures_table() -> str:
+    """The declared figures, a row each."""
+    rows = [
+        f"| {'' if place else whose} | `{each.name}` | {each.unit or '1'} | {each.better} | {each.meaning} |"
+        for whose, kind in FIGURES.items()
+        for place, each in enumerate(fields_of(kind))
+    ]
+    return "\n".join(["| of | key | unit | better | what it is |", "|---|---|---|---|---|", *rows, ""])
+
+
+def test_figures_are_documented_as_they_are_declared():
+    """``WRITE=1`` writes the table anew."""
+    before, _, rest = TEXT.partition("<!-- figures -->\n")
+    after = rest.partition("<!-- /figures -->\n")[2]
+    wanted = f"{before}<!-- figures -->\n{figures_table()}<!-- /figures -->\n{after}"
+    if os.environ.get("WRITE"):
+        PAGE.write_text(wanted, encoding="utf-8")
+    assert wanted == PAGE.read_text(encoding="utf-8")
 
 
 def test_every_command_is_documented():

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.result import (
@@ -25,6 +24,7 @@ from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_values
+from phaze_opt.record.arrays import Floats
 
 OnProgress = Callable[[RobustProgress], None]
 
@@ -80,19 +80,17 @@ def analyse_drawn_worlds(
     )
 
 
-def _values(problem: CertifyProblem, points: tuple[DesignPoint, ...]) -> NDArray[np.float64]:
+def _values(problem: CertifyProblem, points: tuple[DesignPoint, ...]) -> Floats:
     objective = Objective(problem.scenario, constants=problem.constants)
     return np.array([next(iter(goal_values(problem.goal, objective.evaluate(point))), 0.0) for point in points])
 
 
-def _optimum(row: NDArray[np.float64], points: tuple[DesignPoint, ...]) -> WorldOptimum:
+def _optimum(row: Floats, points: tuple[DesignPoint, ...]) -> WorldOptimum:
     index = int(np.argmax(row))
     return WorldOptimum(True, index, points[index], float(row[index]), float(row[index]), ())
 
 
-def _design(
-    number: int, index: int, point: DesignPoint, values: NDArray[np.float64], regrets: NDArray[np.float64], *, role: str
-) -> RobustDesign:
+def _design(number: int, index: int, point: DesignPoint, values: Floats, regrets: Floats, *, role: str) -> RobustDesign:
     return RobustDesign(
         name=f"design {number}",
         roles=(role,),

@@ -6,7 +6,6 @@ from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
 from phaze_opt.placement.problem import (
@@ -18,6 +17,7 @@ from phaze_opt.placement.problem import (
     Stage,
 )
 from phaze_opt.placement.verify import recompute_batch_time, stage_memory_bytes
+from phaze_opt.record.arrays import Floats
 
 
 def brute_force_batch_time(problem: PlacementProblem) -> float | None:
@@ -69,10 +69,10 @@ def two_level_cluster(num_devices: int, *, island: int = 4, speed: float = 1.0) 
 def random_costs(num_layers: int, tensor_parallel: int, rng: np.random.Generator) -> LayerCosts:
     """A chain of random costs in which every term of time and memory matters."""
 
-    def draw(low: float, high: float) -> NDArray[np.float64]:
+    def draw(low: float, high: float) -> Floats:
         return rng.uniform(low, high, num_layers)
 
-    def size(low: float, high: float) -> NDArray[np.float64]:
+    def size(low: float, high: float) -> Floats:
         return np.floor(draw(low, high))
 
     t = tensor_parallel

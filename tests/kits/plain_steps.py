@@ -13,11 +13,12 @@ import numpy as np
 from phaze_opt.cost.compiled_step import BLOCK, EMBEDDING, HEAD, CompiledStep
 from phaze_opt.cost.step_batch import LayerColumns, StepBatch
 from phaze_opt.cost.step_traffic import group_members, stage_group, stage_width
-from phaze_opt.cost.traffic import Floats, Traffic
+from phaze_opt.cost.traffic import Traffic
 from phaze_opt.estimate.collective_curves import ring_pass, runs_as_one_ring
 from phaze_opt.estimate.collectives import collective_coefficients, collective_s, exchange_level, group_dimensions
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import Recompute
 
 Cost = tuple[float, ...]

@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.cut_check import CutCheck
 from phaze_opt.certify.check.plans.layer_sets import SetKey, key_of
@@ -22,11 +21,11 @@ from phaze_opt.objective.best_placement import bound_option, solve_option
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.plan_refinement import layer_classes
 from phaze_opt.objective.scenario import PLANNED, Scenario
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import PlanChoices
 
-Floats = NDArray[np.float64]
 WIDE = PlanChoices(
     context=(1, 2), expert=(), interleave=(), micro_batch=(1, 2), zero=(0, 1, 2, 3), state_shards=(0, 2),
     expert_tensor=(),

@@ -1,8 +1,5 @@
 """Steps priced from operators' times: those of a real machine, or made-up ones."""
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.cost import clocks
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.device_seconds import SerialSteps
@@ -11,6 +8,7 @@ from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.model_classes import ModelFamily
 from phaze_opt.workload.plan import ParallelPlan
@@ -49,7 +47,7 @@ def estimate_step(
     return price_step(step, clocks.MachineClock(device, path, fitted).times(step), network)
 
 
-def serial_times(step: CompiledStep, operator_s: NDArray[np.float64]) -> LayerTimes:
+def serial_times(step: CompiledStep, operator_s: Floats) -> LayerTimes:
     """One operator after the other, shape (num_operators,), s."""
     classes, attention = SerialSteps([step]).add_up(operator_s)
     return clocks.serial_times(classes[0], attention[0])

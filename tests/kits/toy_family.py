@@ -5,10 +5,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.measured_row import Row
@@ -31,7 +31,7 @@ class ToyRows:
     rows: tuple[Row, ...]
 
     @property
-    def measured_s(self) -> NDArray[np.float64]:
+    def measured_s(self) -> Floats:
         """Measured times, s."""
         return np.array([row.number("latency_us") * MICRO for row in self.rows])
 
@@ -40,7 +40,7 @@ class ToyRows:
         """Rows of operators called ``mystery``."""
         return {index: UNKNOWN_OP for index, row in enumerate(self.rows) if row.text("op") == "mystery"}
 
-    def seconds(self, fitted: FittedConstants) -> NDArray[np.float64]:
+    def seconds(self, fitted: FittedConstants) -> Floats:
         """Launch time and elements over the rate."""
         times = [sum(part.seconds for part in self.explain(fitted, index)) for index in range(len(self.rows))]
         times = [np.nan if index in self.unscored else time for index, time in enumerate(times)]

@@ -86,11 +86,11 @@ def test_a_bill_by_hand(evaluations, bill):
     tco = 8 * bill.device_usd + 0.08 * kwh
     assert bill.owned.tco_usd == pytest.approx(tco, rel=1e-12)
     rate = evaluations[-1].throughput_samples_per_s
-    assert bill.samples_per_usd == pytest.approx(rate * seconds / tco, rel=1e-12)
-    assert bill.samples_per_j == pytest.approx(evaluations[-1].throughput_per_tdp, rel=1e-12)
+    assert bill.throughput_per_usd == pytest.approx(rate * seconds / tco, rel=1e-12)
+    assert bill.throughput_per_joule == pytest.approx(evaluations[-1].throughput_per_tdp, rel=1e-12)
     energy = evaluations[-1].energy_per_iteration_j
-    assert bill.modelled_samples_per_j == pytest.approx(32 / energy, rel=1e-12)
-    assert bill.modelled_samples_per_j > bill.samples_per_j
+    assert bill.modelled_throughput_per_joule == pytest.approx(32 / energy, rel=1e-12)
+    assert bill.modelled_throughput_per_joule > bill.throughput_per_joule
 
 
 def test_a_training_run_by_hand(evaluations):
@@ -112,7 +112,7 @@ def test_columns_are_the_bills_of_each(evaluations):
 
 def test_throughput_per_usd_of_evaluations_is_that_of_bills(evaluations):
     for each in evaluations:
-        expected = bill_of_design(each, SCENARIO, CONSTANTS, TERMS).samples_per_usd
+        expected = bill_of_design(each, SCENARIO, CONSTANTS, TERMS).throughput_per_usd
         assert goal_values(Goal.THROUGHPUT_PER_USD, each) == pytest.approx((expected,), rel=1e-12)
         assert evaluation_from_json(evaluation_to_json(each)) == each
 
@@ -166,7 +166,7 @@ def test_prices_of_a_users_own_count(tmp_path, evaluations):
     chip = evaluations[-1].accelerator
     assert own.device.memory == pytest.approx(20 * chip.hbm_bytes / GIBI)
     priced = Objective(replace(SCENARIO, prices=changed_prices(known))).evaluate(POINTS[-1])
-    assert priced.throughput_per_usd == pytest.approx(own.samples_per_usd, rel=1e-12)
+    assert priced.throughput_per_usd == pytest.approx(own.throughput_per_usd, rel=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -191,7 +191,7 @@ def test_rows_of_prices_are_bills_at_the_ends_of_ranges(evaluations, bill):
     row = rows["memory.hbm_usd_per_gb"]
     dear = CostTerms(KNOWN.with_overrides({row.key: row.high}))
     other = bill_of_design(evaluations[-1], SCENARIO, CONSTANTS, dear)
-    assert row.usd_high == pytest.approx(other.samples_per_usd / bill.samples_per_usd)
+    assert row.usd_high == pytest.approx(other.throughput_per_usd / bill.throughput_per_usd)
     assert row.usd_high < 1.0 < row.usd_low
     assert row.kg_low == row.kg_high == 1.0
     spans = [each.usd_span for each in rows.values()]
@@ -227,7 +227,7 @@ def test_making_decides_nothing_of_carbon_where_grids_are_dirty(evaluations):
     bills = [bill_of_design(each, SCENARIO, CONSTANTS, CostTerms(KNOWN, "coal")) for each in evaluations]
     shares = [float(one.owned.embodied_kg / one.owned.operational_kg) for one in bills]
     assert max(shares) < 0.02
-    ratios = [one.samples_per_kg / one.samples_per_j for one in bills]
+    ratios = [one.samples_per_kg / one.throughput_per_joule for one in bills]
     assert max(ratios) / min(ratios) - 1.0 < max(shares)
 
 

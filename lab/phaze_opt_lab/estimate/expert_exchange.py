@@ -9,12 +9,12 @@ from enum import StrEnum
 from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.fabrics import Fabric, mean_constants
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 
-Amount = TypeVar("Amount", float, NDArray[np.float64])
+Amount = TypeVar("Amount", float, Floats)
 
 GROUP_PREFIX = "exchange/"
 """Groups of fitted constants: this, the fabric, the kind and the kernels."""

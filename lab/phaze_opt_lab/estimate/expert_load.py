@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats
 
 POWER_LAW = "power_law_"
 BALANCED = "balanced"

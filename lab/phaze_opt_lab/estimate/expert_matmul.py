@@ -13,12 +13,10 @@ every rank, so that those of other ranks' experts, ``strangers``, cost part of t
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats
 from phaze_opt_lab.estimate.expert_load import ROW_TILES
 from phaze_opt_lab.estimate.wave_matmul import GpuSheet, cached_ratio, stable_norm
-
-Floats = NDArray[np.float64]
 
 COLUMNS = 128
 """Columns of an output tile."""

@@ -13,14 +13,12 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.machine_vector import VectorMachine
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats, Indices
 from phaze_opt_lab.estimate.machine_simt import SimtMachine
-
-Floats = NDArray[np.float64]
 
 POWER_NORM = 2.0
 """How the limit of power and that of the pipelines combine (assumption, 1 to 4: decision 0196)."""
@@ -149,7 +147,7 @@ class Fp32Machines:
         table["matmul_efficiency"] = np.array([matmul_efficiency(device, fitted) for device in devices])
         return cls(tuple(devices), table)
 
-    def simt(self, index: NDArray[np.intp]) -> SimtMachine:
+    def simt(self, index: Indices) -> SimtMachine:
         """Machines of rows for matmuls: row i is on ``devices[index[i]]``."""
         value = {name: self.table[name][index] for name in _SIMT_NAMES}
         launch = value.pop("launch_s") * value.pop("matmul_start")
@@ -163,7 +161,7 @@ class Fp32Machines:
             **value,
         )
 
-    def vector(self, index: NDArray[np.intp]) -> VectorMachine:
+    def vector(self, index: Indices) -> VectorMachine:
         """Machines of rows for row operators: row i is on ``devices[index[i]]``."""
         value = {name: self.table[name][index] for name in _VECTOR_NAMES}
         launch = value["launch_s"]
@@ -179,7 +177,7 @@ class Fp32Machines:
             **value,
         )
 
-    def _of(self, figure: Callable[[Device], float], index: NDArray[np.intp]) -> Floats:
+    def _of(self, figure: Callable[[Device], float], index: Indices) -> Floats:
         return np.array([figure(device) for device in self.devices])[index]
 
 

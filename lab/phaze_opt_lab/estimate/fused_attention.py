@@ -20,7 +20,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from phaze_opt.objective.caveats import HEAD_STEP, LAID_STEP
-from phaze_opt_lab.estimate.wave_matmul import Floats, GpuSheet, stable_norm
+from phaze_opt.record.arrays import Floats
+from phaze_opt_lab.estimate.wave_matmul import GpuSheet, stable_norm
 
 QUERY_TILES = ((64, 1.15), (128, 1.0), (256, 1.05))
 """Queries of a tile and the relative time of its FLOPs (assumptions)."""

@@ -15,11 +15,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.machine import power_norm
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats, Indices
 
 OUTPUT_TILES = (
     (256, 128),
@@ -121,7 +119,7 @@ class MatmulTime:
     seconds: Floats
     compute_s: Floats
     memory_s: Floats
-    choice: NDArray[np.intp]
+    choice: Indices
 
 
 def simt_matmul(batch: Floats, m: Floats, n: Floats, k: Floats, machine: SimtMachine) -> MatmulTime:

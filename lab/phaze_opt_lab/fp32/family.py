@@ -11,10 +11,10 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_parameters
@@ -34,8 +34,6 @@ from phaze_opt_lab.estimate.fp32_machine import (
 )
 from phaze_opt_lab.estimate.machine_simt import simt_matmul
 from phaze_opt_lab.fp32.kernels import DTYPES, ELEMENT_BYTES, Kernel, KernelTable, PlacedKernel, device_refusal
-
-Floats = NDArray[np.float64]
 
 KIND_OF = MappingProxyType(
     {

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.machine_vector import elementwise_s, layer_norm_s, softmax_s
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt_lab.estimate.fp32_machine import Fp32Machines
 from phaze_opt_lab.estimate.machine_simt import simt_matmul
-
-Floats = NDArray[np.float64]
 
 ELEMENT_BYTES = 4
 DTYPES = ("fp32", "float32")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Flags, Floats, Indices
 from phaze_opt.validation.family import BlockedRows, Part
 from phaze_opt_lab.estimate.expert_matmul import ExpertConstants, ExpertRows, expert_terms
 from phaze_opt_lab.estimate.fused_attention import AttentionConstants, attention_rows, attention_terms
@@ -35,7 +35,6 @@ from phaze_opt_lab.estimate.wave_matmul import (
 from phaze_opt_lab.modern.cases import KernelCase
 from phaze_opt_lab.number_format import Width, facts_of, format_peak
 
-Floats = NDArray[np.float64]
 _WIDE_RESULT_BYTES = 4.0
 """Of results of 32-bit operands; all others are handed back in 16 bits."""
 
@@ -59,7 +58,7 @@ class KernelBlock:
     sizes: Floats
     sheet: GpuSheet
     pairs: tuple[tuple[Device, Width, tuple[str, ...]], ...]
-    pair_of: NDArray[np.intp]
+    pair_of: Indices
     repeats: Floats
     options: WaveOptions | None
 
@@ -90,7 +89,7 @@ class KernelBlock:
         table = np.array([np.broadcast_to(each, self.repeats.shape) for each in times])
         return [names[at] for at in table.argmax(axis=0).tolist()]
 
-    def owners(self, group: str, name: str) -> NDArray[np.bool_]:
+    def owners(self, group: str, name: str) -> Flags:
         """Which rows have a constant as their own, shape (num_rows,)."""
         has_width = [name.partition(".")[2] in ("", width) for _, width, _ in self.pairs]
         machines = [group == kernel_group(self.kernel, Owner.MACHINE, device.name) for device, _, _ in self.pairs]

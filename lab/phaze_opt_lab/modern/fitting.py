@@ -8,15 +8,13 @@ pulled to what is expected of it, which fixes those that rows leave open.
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.validation.family import FitParameter
 from phaze_opt.validation.fit import unit_position, with_position
 from phaze_opt_lab.estimate.kernel_constants import Owner
 from phaze_opt_lab.modern.blocks import KernelBlock
-
-Floats = NDArray[np.float64]
 
 PULL = 0.1
 """Weight of a constant that is off by a factor of e from what is expected, against the relative error of a row: the
@@ -99,11 +97,7 @@ def _step(place: Floats, normal: Floats, gradient: Floats, damping: float) -> Fl
 
 
 def _slopes(
-    errors: Callable[[Floats], Floats],
-    place: Floats,
-    here: Floats,
-    own: Sequence[NDArray[np.bool_]],
-    colours: Sequence[int],
+    errors: Callable[[Floats], Floats], place: Floats, here: Floats, own: Sequence[Flags], colours: Sequence[int]
 ) -> Floats:
     """Derivatives of the rows' errors, shape (num_rows, num_parameters)."""
     found = np.zeros((len(here), len(own)))
@@ -118,9 +112,9 @@ def _slopes(
     return found
 
 
-def _colours(own: Sequence[NDArray[np.bool_]]) -> list[int]:
+def _colours(own: Sequence[Flags]) -> list[int]:
     """A number for each constant, such that those of one number share no row."""
-    taken: list[NDArray[np.bool_]] = []
+    taken: list[Flags] = []
     found = []
     for mask in own:
         colour = next((index for index, rows in enumerate(taken) if not (rows & mask).any()), len(taken))

@@ -6,7 +6,6 @@ from itertools import product
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, MULTIPLIERS_FILE, Infeasibility, PlacementBound
 from phaze_opt.certify.check.exact import exact_batch_time
@@ -23,10 +22,9 @@ from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Flags, Floats, Ints, ShortInts
 from phaze_opt.schedule.problem import cores_of_each
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _NONE_KNOWN: Mapping[tuple[int, int], Floats] = MappingProxyType({})
 CHUNK_ROWS = 4096
 """Rows worked on at once: latencies of some hundred operators on so many chips stay within some hundred MB."""
@@ -228,7 +226,7 @@ class BoundCheck:
 
         demand((says_full == is_full) & (np.abs(stated - upper) <= BOUND_TOLERANCE * upper), rule, rows=rows)
 
-    def _entries(self, rows: Ints, micro_batch: int) -> NDArray[np.int32]:
+    def _entries(self, rows: Ints, micro_batch: int) -> ShortInts:
         """The entries that rows name, shape (rows, slots)."""
         table, index = self.files.multipliers[micro_batch], self.files.points.multipliers_index[rows]
         where = f"mb{micro_batch} of {MULTIPLIERS_FILE}"
@@ -240,9 +238,7 @@ class BoundCheck:
         return table[index]
 
 
-def _batch_times(
-    choices: tuple[PipelineChoice, ...], times: list[Floats], is_exact: NDArray[np.bool_], memory: Memory
-) -> Floats:
+def _batch_times(choices: tuple[PipelineChoice, ...], times: list[Floats], is_exact: Flags, memory: Memory) -> Floats:
     """Batch times by each row's own placement bound, shape (rows,), s; infinite where nothing fits."""
     batch_s: Floats = np.full(len(is_exact), np.inf)
     if not choices:

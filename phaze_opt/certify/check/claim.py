@@ -5,9 +5,10 @@ import numpy as np
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate, CertificateProvenance, Claim, Infeasibility
 from phaze_opt.certify.check.front import check_columns, check_front
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
-from phaze_opt.certify.check.problem_data import Floats, goal_value
+from phaze_opt.certify.check.problem_data import goal_value
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.hardware.chip_template import AXIS
+from phaze_opt.record.arrays import Floats
 
 GAP_TOLERANCE = 1e-8
 """Width of a gap that the rounding of bounds explains."""

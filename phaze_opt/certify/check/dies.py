@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate
 from phaze_opt.certify.check.front import Matches, check_gap, counted, excess_of_rows, excess_over, minimised
@@ -32,12 +31,10 @@ from phaze_opt.hardware.silicon.chip_silicon import Dies
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, constants_with
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import OWN_ESTIMATORS
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import BITS_PER_BYTE, GIGA, UM2_PER_MM2
 
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
-Floats = NDArray[np.float64]
 _CORES = ("num_tc", "num_vc")
 ROUNDING = 1e-10
 """What rounding may add to either side of a limit: sizes are integers and rates round, so no die is so near to one."""

@@ -9,14 +9,12 @@ from collections.abc import Sequence
 from heapq import heapify, heappop, heappush
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.pipelines import Memory, Pipeline, Replicas
 from phaze_opt.certify.check.problem_data import Sharded
 from phaze_opt.certify.check.relaxed import PipelineChoice, raised_value, sync_floor
 from phaze_opt.placement.problem import RecomputePolicy
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats
 
 
 def exact_batch_time(

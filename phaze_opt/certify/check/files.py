@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import (
     CERTIFICATE_FILE,
@@ -35,6 +34,7 @@ from phaze_opt.certify.check.claim import check_claim
 from phaze_opt.certify.check.points_table import PointsTable, check_rows, read_points
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import CertificateError, InputError
+from phaze_opt.record.arrays import ShortInts
 from phaze_opt.record.input_files import (
     MAX_PART_BYTES,
     MAX_PARTS,
@@ -71,7 +71,7 @@ def most_multiplier_bytes(certificate: Certificate) -> int:
     return certificate.space.size * len(certificate.slots) * _TYPE.itemsize
 
 
-def read_multipliers(content: bytes, certificate: Certificate) -> dict[int, NDArray[np.int32]]:
+def read_multipliers(content: bytes, certificate: Certificate) -> dict[int, ShortInts]:
     """Tables of all micro-batches, each of shape (rows, slots); nothing pickled is ever read.
 
     Raises:
@@ -97,7 +97,7 @@ def _check_arrays(archive: zipfile.ZipFile, names: list[str]) -> None:
         refuse(f"holds {shorten(listed)}, not {wanted}", file=MULTIPLIERS_FILE)
 
 
-def _read_table(archive: zipfile.ZipFile, name: str, num_slots: int, most_rows: int) -> NDArray[np.int32]:
+def _read_table(archive: zipfile.ZipFile, name: str, num_slots: int, most_rows: int) -> ShortInts:
     """One array; its header is judged before anything else of it is unpacked."""
     info = archive.getinfo(f"{name}.npy")
     if info.compress_type not in _METHODS:
@@ -137,7 +137,7 @@ class CertificateFiles:
     certificate: Certificate
     points: PointsTable
     pool_parts: Sequence[bytes]
-    multipliers: Mapping[int, NDArray[np.int32]]
+    multipliers: Mapping[int, ShortInts]
     solutions: tuple[Solution, ...]
     statement_sha256: str
     changed: str = ""

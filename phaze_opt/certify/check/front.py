@@ -5,16 +5,13 @@ attains the row's bound on throughput over one and the gap.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, POINTS_FILE, Certificate, Claim
 from phaze_opt.certify.check.points_table import EXACT, PointsTable
 from phaze_opt.certify.check.report import demand, refuse
 from phaze_opt.objective.goals import FrontAxis, has_costs
+from phaze_opt.record.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 _COLUMNS = {FrontAxis.TDP: "tdp_w", FrontAxis.AREA: "area_mm2", FrontAxis.COST: "cost_usd"}
 _CHUNK = 1 << 16
 

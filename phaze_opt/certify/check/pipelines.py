@@ -7,7 +7,6 @@ from functools import lru_cache
 from math import ceil
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK
 from phaze_opt.certify.check.problem_data import Sharded
@@ -15,6 +14,7 @@ from phaze_opt.estimate.collectives import AffineCost, collective_coefficients, 
 from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.hardware.network import Cluster, Network
 from phaze_opt.placement.problem import RecomputePolicy
+from phaze_opt.record.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Roles:
     ``counts`` is how often each distinct layer stands in the chain, shape (num_distinct_layers,).
     """
 
-    counts: NDArray[np.int64]
+    counts: Ints
     main: int
     num_main: int
     first: tuple[int, ...]

@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, CERTIFICATE_FILE, MULTIPLIERS_FILE, Infeasibility
 from phaze_opt.certify.check.bounds import BOUND_TOLERANCE, RowBounds, rows_of, same_rows
@@ -23,9 +22,8 @@ from phaze_opt.graph.operator import Operator
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
+from phaze_opt.record.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 CHUNK_ROWS = 2048
 """Rows worked on at once: full plans have some thousand operators."""
 

@@ -3,7 +3,6 @@
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import SolvedModel, SolvedPart, SolvedPlan, SolvedSchedule
 from phaze_opt.certify.check.plan_bounds import PlannedModels
@@ -16,9 +15,9 @@ from phaze_opt.certify.check.solutions import phase_latencies, replay
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import OperatorGraph
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import Recompute
 
-Floats = NDArray[np.float64]
 _PASSES = (*PHASES, PHASES[FORWARD])
 
 

@@ -18,10 +18,9 @@ from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.space.search_space import SearchSpace
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Texts = NDArray[np.object_]
 
 _ARROW_TYPES = {
@@ -77,12 +76,12 @@ class PointsTable:
         return len(self.index)
 
     @property
-    def is_solved(self) -> NDArray[np.bool_]:
+    def is_solved(self) -> Flags:
         """Rows that claim a solution, shape (num_rows,)."""
         return np.asarray(self.status == PointStatus.SOLVED.value, dtype=np.bool_)
 
     @property
-    def has_bound(self) -> NDArray[np.bool_]:
+    def has_bound(self) -> Flags:
         """Rows whose bound follows from multipliers, shape (num_rows,)."""
         return np.asarray(self.bound != PlacementBound.NONE.value, dtype=np.bool_)
 

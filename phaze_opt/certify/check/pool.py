@@ -18,7 +18,6 @@ from phaze_opt.certify.certificate import (
 from phaze_opt.certify.check.plans.layer_sets import AGAIN, LayerSet
 from phaze_opt.certify.check.prices import (
     BlockShape,
-    Precedes,
     PricedTree,
     Prices,
     block_shape,
@@ -31,12 +30,13 @@ from phaze_opt.certify.check.problem_data import PHASES, ModelData, PhaseGraph
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.certify.check.searches import PricedSearch, price_search
 from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.record.arrays import Flags
 from phaze_opt.schedule.problem import Exclusivity
 
 PricedEntry = Prices | PricedTree | PricedSearch
 
 
-def check_topology(topology: PoolTopology, *, number: int) -> Precedes:
+def check_topology(topology: PoolTopology, *, number: int) -> Flags:
     """Blocks hold every operator but NONE once, each block wholly before the next.
 
     Returns:

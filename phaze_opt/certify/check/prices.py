@@ -4,16 +4,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import BOUND_SLACK, FlowEntry, NodeKind, TreeEntry, TreeNode, VectorEntry
 from phaze_opt.certify.check.problem_data import CORES_USED
 from phaze_opt.graph.operator import CoreType
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.schedule.problem import Exclusivity
 
-Floats = NDArray[np.float64]
-Precedes = NDArray[np.bool_]
-"""Whether operator i must end before operator j begins, shape (num_operators, num_operators)."""
 _NUM_FLOWS = {Exclusivity.CHIP: 1, Exclusivity.TYPE: 3}
 _CORE_COLUMN = {CoreType.TC: 0, CoreType.VC: 1}
 
@@ -27,9 +24,9 @@ class ScheduleCase:
         is_spread, is_single: modes that are settled, shape (num_operators,).
     """
 
-    precedes: Precedes
-    is_spread: NDArray[np.bool_]
-    is_single: NDArray[np.bool_]
+    precedes: Flags
+    is_spread: Flags
+    is_single: Flags
 
     @property
     def is_cyclic(self) -> bool:
@@ -61,8 +58,8 @@ class BlockShape:
         exclusivity: what a spread operator excludes.
     """
 
-    uses: NDArray[np.bool_]
-    precedes: Precedes
+    uses: Flags
+    precedes: Flags
     arcs: tuple[tuple[int, int], ...]
     exclusivity: Exclusivity
 
@@ -92,8 +89,8 @@ class Prices:
     spread: Floats
     single: Floats
     cores: Floats
-    is_spread: NDArray[np.bool_]
-    is_single: NDArray[np.bool_]
+    is_spread: Flags
+    is_single: Flags
 
     def lower_s(self, spread_s: Floats, one_core_s: Floats, num_cores: Floats) -> Floats:
         """The bound, shape (rows,), s.
@@ -111,9 +108,9 @@ class Prices:
         return total
 
 
-def closure(count: int, edges: Sequence[tuple[int, int]]) -> Precedes:
-    """Reachability along edges, by Warshall's algorithm; a true diagonal means a cycle."""
-    reaches: Precedes = np.zeros((count, count), dtype=np.bool_)
+def closure(count: int, edges: Sequence[tuple[int, int]]) -> Flags:
+    """Reachability along edges, shape (count, count), by Warshall's algorithm; a true diagonal means a cycle."""
+    reaches: Flags = np.zeros((count, count), dtype=np.bool_)
     for before, after in edges:
         reaches[before, after] = True
     for middle in range(count):
@@ -122,14 +119,14 @@ def closure(count: int, edges: Sequence[tuple[int, int]]) -> Precedes:
 
 
 def block_shape(
-    core_types: Sequence[CoreType], precedes: Precedes, arcs: tuple[tuple[int, int], ...], exclusivity: Exclusivity
+    core_types: Sequence[CoreType], precedes: Flags, arcs: tuple[tuple[int, int], ...], exclusivity: Exclusivity
 ) -> BlockShape:
     """The shape of a block of operators with these core types."""
     uses = np.array([CORES_USED[kind] for kind in core_types], dtype=np.bool_).reshape(-1, 2)
     return BlockShape(uses=uses, precedes=precedes, arcs=arcs, exclusivity=exclusivity)
 
 
-def fault_of_arcs(arcs: Sequence[tuple[int, int]], precedes: Precedes) -> str | None:
+def fault_of_arcs(arcs: Sequence[tuple[int, int]], precedes: Flags) -> str | None:
     """The first arc that is no true precedence, as a sentence's end."""
     count = len(precedes)
     for i, j in arcs:

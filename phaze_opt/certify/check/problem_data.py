@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
 from phaze_opt.certify.check.report import refuse
@@ -27,6 +26,7 @@ from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network
 from phaze_opt.objective.goals import FrontAxis, Goal, problem_digest
 from phaze_opt.objective.scenario import CommonMean, Scenario
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.workload.sparsity import SparseWeights
 from phaze_opt.workload.training import TrainingSpec
 
@@ -39,7 +39,6 @@ CORES_USED = {
 }
 """Whether an operator uses tensor and vector cores."""
 PHASES = (Phase.FORWARD, Phase.BACKWARD, Phase.UPDATE)
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +94,7 @@ class Sharded:
     """
 
     degree: int
-    chain: NDArray[np.int64]
+    chain: Ints
     sizes: LayerSizes
     tied_state: float
     tied_gradient: float

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.pipelines import (
     Batch,
@@ -18,9 +17,8 @@ from phaze_opt.certify.check.pipelines import (
 )
 from phaze_opt.certify.check.problem_data import Sharded
 from phaze_opt.hardware.network import Cluster
+from phaze_opt.record.arrays import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _NUM_BISECTIONS = 48
 _ROUNDING = 1e-12
 

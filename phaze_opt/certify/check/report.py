@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import NoReturn
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import POINTS_FILE, Claim
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.record.arrays import Flags, Ints
 
 
 class CheckStage(StrEnum):
@@ -93,9 +93,7 @@ def refuse(rule: str, *, file: str, row: int | None = None, cause: Exception | N
     raise CertificateError(rule, file=file, row=row) from cause
 
 
-def demand(
-    good: NDArray[np.bool_] | np.bool_, rule: str | Callable[..., str], *, rows: NDArray[np.int64] | None = None
-) -> None:
+def demand(good: Flags | np.bool_, rule: str | Callable[..., str], *, rows: Ints | None = None) -> None:
     """Refuse the first row of ``points.parquet`` that is not good.
 
     Args:

@@ -19,14 +19,12 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import SearchEntry
 from phaze_opt.certify.check.prices import BlockShape, Prices, price_vector
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.schedule.problem import Exclusivity
 
-Floats = NDArray[np.float64]
-Bools = NDArray[np.bool_]
 MAX_STATES = 50_000
 """Partial schedules kept over all levels; a search that needs more proves nothing here."""
 CHUNK_STATES = 4096
@@ -91,12 +89,12 @@ class _Level(NamedTuple):
         last: when the last of them started, shape (states,), s.
     """
 
-    placed: Bools
-    is_spread: Bools
+    placed: Flags
+    is_spread: Flags
     end: Floats
     last: Floats
 
-    def take(self, rows: NDArray[np.int64] | NDArray[np.bool_] | slice) -> "_Level":
+    def take(self, rows: Ints | Flags | slice) -> "_Level":
         """Some of them."""
         return _Level._make(column[rows] for column in self)
 
@@ -200,7 +198,7 @@ def _undominated(level: _Level) -> _Level:
     return level.take(np.concatenate(kept))
 
 
-def _survivors(states: _Level) -> Bools:
+def _survivors(states: _Level) -> Flags:
     """Which states of one set of operators are not dominated by another that comes before."""
     is_left = np.ones(len(states.last), dtype=np.bool_)
     over = np.maximum(states.end, states.last[:, None])

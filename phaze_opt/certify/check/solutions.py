@@ -6,7 +6,6 @@ from itertools import pairwise
 from math import fsum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import SOLUTIONS_FILE, Solution, SolvedModel, SolvedSchedule, SolvedStage
 from phaze_opt.certify.check.files import CertificateFiles
@@ -28,9 +27,9 @@ from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import RecomputePolicy
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.schedule.problem import Cores, Exclusivity, cores_of_each
 
-Floats = NDArray[np.float64]
 REPLAY_TOLERANCE = 1e-9
 """Overlap that rounding of start times explains, as a share of the makespan."""
 
@@ -167,9 +166,9 @@ class _Course:
 
     start: Floats
     finish: Floats
-    runs: NDArray[np.bool_]
-    is_spread: NDArray[np.bool_]
-    needs: NDArray[np.int64]
+    runs: Flags
+    is_spread: Flags
+    needs: Ints
     slack: float
 
 

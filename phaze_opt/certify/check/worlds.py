@@ -30,9 +30,8 @@ from phaze_opt.hardware.chip_template import AXIS, PointColumns
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.record.arrays import Floats
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 GAP_TOLERANCE = 8 * BOUND_SLACK
 """Width of a gap that the rounding of bounds explains."""
 

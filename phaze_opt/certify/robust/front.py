@@ -15,7 +15,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.best_first import FIRST_ROUND, LARGEST_ROUND, MAX_STAIRS, PROOF_SLACK, STAIRS, ClosingLoop
 from phaze_opt.certify.certificate import DesignOverWorlds, FrontOverWorlds
@@ -38,12 +37,10 @@ from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.reference_machines import machines_under
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.space.grid import Grid, PartOfSpace
 from phaze_opt.space.search_space import SearchSpace
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 AHEAD = 64
 """Designs that lead a front and are bounded exactly before a round is chosen among them."""
 MOST_BOUNDS = 4_000_000

@@ -18,12 +18,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.best_first import PROOF_SLACK
 from phaze_opt.certify.robust.ledger import Ledger, OwnRows
+from phaze_opt.record.arrays import Flags, Floats
 
-Floats = NDArray[np.float64]
 MAX_ROUNDS = 12
 """Points evaluated for one parameter in one world; what is still open then stays an interval."""
 SHARPENED_AT_ONCE = 256
@@ -172,7 +171,7 @@ class Restriction:
 
     row: int
     axis: str
-    is_in: NDArray[np.bool_]
+    is_in: Flags
 
 
 @dataclass(frozen=True, slots=True)

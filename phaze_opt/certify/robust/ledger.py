@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.finished_tasks import Pieces
 from phaze_opt.certify.problem import CertifyProblem
@@ -15,6 +14,7 @@ from phaze_opt.certify.robust.worlds import World, problem_in
 from phaze_opt.certify.tasks import Workers
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.space.frontier import FrontierRows, compile_frontier
 from phaze_opt.space.grid import Grid, PartOfSpace
@@ -25,8 +25,6 @@ BOUNDED_AT_ONCE = 2048
 """Designs bounded in one task."""
 _ARRAYS = ("bounds", "indices", "is_shared", "allowed")
 _DIGITS = 16
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 @dataclass(slots=True, eq=False)
@@ -41,7 +39,7 @@ class OwnRows:
 
     indices: Ints
     upper: Floats
-    is_shared: NDArray[np.bool_]
+    is_shared: Flags
 
     def place(self, index: int) -> int:
         """Place of a design among the rows; -1 if it has none."""
@@ -79,7 +77,7 @@ class Ledger:
     on_news: Callable[[], None]
     common: Ints = field(init=False)
     upper: Floats = field(init=False)
-    is_shared: NDArray[np.bool_] = field(init=False)
+    is_shared: Flags = field(init=False)
     own: list[OwnRows] = field(default_factory=list)
     value_upper: Floats = field(init=False)
     known: list[dict[int, Worth]] = field(init=False)
@@ -157,7 +155,7 @@ class Ledger:
             if row not in counted:
                 self.upper[row], self.is_shared[row] = 0.0, False
 
-    def _take_bounds(self, row: int, indices: Ints, upper: Floats, is_shared: NDArray[np.bool_]) -> None:
+    def _take_bounds(self, row: int, indices: Ints, upper: Floats, is_shared: Flags) -> None:
         """Bounds of common designs among some designs of a world, whose indices rise."""
         if not len(indices):
             return

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.best_first import PROOF_SLACK
 from phaze_opt.certify.bounding import SpaceBounder
@@ -26,6 +25,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.reference_machines import load_reference
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.space.frontier import FrontierRows
 from phaze_opt.space.grid import Grid, PartOfSpace
 from phaze_opt.workload.software import TrainingStack
@@ -193,7 +193,7 @@ class ObjectiveProver:
         found = self._proved(proof, best, indices=self._grid.of(posed.rows))
         return replace(found, is_shared=proof.state.is_shared)
 
-    def bound(self, world: World, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    def bound(self, world: World, indices: Ints) -> Floats:
         """Bounds of dies by the vectors that proofs begin with."""
         bounder = SpaceBounder(self._objective(world), self._grid, pools=self._pools_in(world))
         return bounder.bound(indices).rate_upper
@@ -212,7 +212,7 @@ class ObjectiveProver:
         )
 
     def _proved(
-        self, proof: Proof, best: Sequence[tuple[DesignPoint, Evaluation]], *, indices: NDArray[np.int64] | None
+        self, proof: Proof, best: Sequence[tuple[DesignPoint, Evaluation]], *, indices: Ints | None
     ) -> WorldProof:
         """A proof with its best designs by index."""
         designs = self._problem.space if indices is None else self._grid
@@ -268,7 +268,7 @@ class ObjectiveProver:
     def _objective(self, world: World) -> Objective:
         return self._graphs.objective(self._problem_in(world))
 
-    def _fingerprint(self, world: World, indices: NDArray[np.int64]) -> str:
+    def _fingerprint(self, world: World, indices: Ints) -> str:
         """Digest of all that an evaluation of these points reads of the constants, and of what dies are built of."""
         posed = self._problem_in(world)
         objective = self._objective(world)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.certify.robust.worlds import World
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.workers import Tell
 from phaze_opt.space.frontier import FrontierRows
 
@@ -88,9 +89,9 @@ class WorldProof:
 
     best: tuple[WorldBest, ...]
     value_upper: float
-    bounds: NDArray[np.float64]
-    indices: NDArray[np.int64] | None = None
-    is_shared: NDArray[np.bool_] | None = None
+    bounds: Floats
+    indices: Ints | None = None
+    is_shared: Flags | None = None
     allowed: NDArray[np.uint8] | None = None
 
 
@@ -131,7 +132,7 @@ class FrontierProver(RobustProver, Protocol):
         """The optimum of one world among listed dies."""
         ...
 
-    def bound(self, world: World, indices: NDArray[np.int64]) -> NDArray[np.float64]:
+    def bound(self, world: World, indices: Ints) -> Floats:
         """Bounds of designs, each by itself, shape (num_designs,)."""
         ...
 
@@ -152,7 +153,7 @@ class WorldTask:
     design: int | str | None = None
     seeds: tuple[int, ...] | None = None
     listed: FrontierRows | None = None
-    bounded: NDArray[np.int64] | None = None
+    bounded: Ints | None = None
 
 
 class ProverBench:
@@ -162,7 +163,7 @@ class ProverBench:
         """Take the prover."""
         self.prover = prover
 
-    def do(self, work: WorldTask, tell: Tell, /) -> WorldProof | Worth | NDArray[np.float64]:  # noqa: ARG002 -- short, so it tells nothing
+    def do(self, work: WorldTask, tell: Tell, /) -> WorldProof | Worth | Floats:  # noqa: ARG002 -- short, so it tells nothing
         """One task; its result depends on nothing but the task."""
         if isinstance(work.design, int):
             return self.prover.evaluate(work.world, work.design)
@@ -170,7 +171,7 @@ class ProverBench:
             return self.prover.evaluate_reference(work.world, work.design)
         return self._prove(work)
 
-    def _prove(self, work: WorldTask) -> WorldProof | NDArray[np.float64]:
+    def _prove(self, work: WorldTask) -> WorldProof | Floats:
         if work.bounded is not None:
             return cast("FrontierProver", self.prover).bound(work.world, work.bounded)
         if work.seeds is None:

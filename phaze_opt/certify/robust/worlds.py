@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.errors import InputError
@@ -21,6 +20,7 @@ from phaze_opt.hardware.silicon.silicon import LINK_RATE, has_die, silicon_under
 from phaze_opt.objective.alternatives import DIE_AREAS, POWERS, NotVaried, OtherChoice, alternatives_of_worlds, choose
 from phaze_opt.objective.bill import own_chips
 from phaze_opt.objective.goals import FrontAxis, Goal
+from phaze_opt.record.arrays import Floats
 from phaze_opt.space.axes import ROW_AXES
 from phaze_opt.space.search_space import SearchSpace
 
@@ -161,7 +161,7 @@ def _uncertain_prices(problem: CertifyProblem) -> tuple[UncertainConstant, ...] 
     chips = chips_of(columns, problem.constants)
     known, found = prices_with(scenario.prices or ()), []
 
-    def priced(key: str, value: float) -> NDArray[np.float64]:
+    def priced(key: str, value: float) -> Floats:
         owned = own_chips(chips, scenario, problem.constants, known.with_overrides({key: value}))
         return owned.usd_per_s if problem.goal is Goal.THROUGHPUT_PER_USD else owned.capex_usd
 

@@ -3,13 +3,12 @@
 from dataclasses import dataclass, field, fields
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.prices import MM2_PER_CM2, Wafer, figures_of, grid_g_per_kwh
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import GIBI, GIGA
 
-Floats = NDArray[np.float64]
 G_PER_KG = 1000.0
 MAKERS_GRID = "taiwan"
 """Where dies are made."""

@@ -3,14 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.economics.device_cost import G_PER_KG, DeviceCost
 from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh
+from phaze_opt.record.arrays import Floats
 
-Floats = NDArray[np.float64]
 HOURS_PER_YEAR = 8760.0
 SECONDS_PER_HOUR = 3600.0
 SECONDS_PER_DAY = 86400.0

@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import Constant, Constants, parse_constants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.document import parse_toml, read_toml
 from phaze_opt.record.input_files import Bounds
 from phaze_opt.record.suggestions import suggest
-
-Floats = NDArray[np.float64]
 
 MM2_PER_CM2 = 100.0
 PRICE_REACH = 100.0

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
 from phaze_opt.hardware.area import area_um2_table
@@ -19,12 +18,9 @@ from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, dies_of
 from phaze_opt.hardware.silicon.die_edge import DieEdge, Held, Limit, all_kept, broken_limits, die_edge, number_of
 from phaze_opt.hardware.silicon.die_power import DiePower, cycle_energy_scale, die_power, network_pj_per_byte
 from phaze_opt.hardware.silicon.silicon import DIE_PREFIX, DieModel, die_model, has_die, link_rate
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.near_ties import is_at_most
 from phaze_opt.units import BITS_PER_BYTE, PICO, UM2_PER_MM2
-
-Floats = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
 
 BANKS = BANK_RULE.removeprefix(DIE_PREFIX)
 """Bytes of a buffer for each byte a cycle, among the limits of a `DieModel`."""

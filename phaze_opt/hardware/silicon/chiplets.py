@@ -7,13 +7,10 @@ stands beside the slice that holds its addresses, so what crosses is traffic of 
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import MOST_CHIPLETS
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
+from phaze_opt.record.arrays import Floats, Ints
 
 
 def mesh_sides(count: int) -> tuple[int, int]:

@@ -10,13 +10,11 @@ Of a die that is split A, K and n are of each chiplet: n carries what passes to 
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.silicon.die_columns import DieColumns, total_of
 from phaze_opt.hardware.silicon.die_constants import AreaConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import BITS_PER_BYTE, GIGA, UM2_PER_MM2
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

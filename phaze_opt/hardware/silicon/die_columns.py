@@ -5,7 +5,6 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.area import array_inputs, vc_l2_bytes_of
@@ -15,8 +14,7 @@ from phaze_opt.hardware.pipelining import mac_area
 from phaze_opt.hardware.silicon.chiplets import built, count_of, crossing_bytes_per_s, crossings_of
 from phaze_opt.hardware.silicon.die_constants import DieProcess, HbmStack
 from phaze_opt.hardware.sparse_array import choice_scale
-
-Floats = NDArray[np.float64]
+from phaze_opt.record.arrays import Floats, Ints
 
 REGISTER_BYTES_PER_LANE = 64
 """Registers of a vector lane: TPUv4i has 128 KiB for 2,048 lanes."""
@@ -175,7 +173,7 @@ def stacks_for_rate(bytes_per_s: Floats | float, stack: HbmStack) -> Floats:
     return np.asarray(np.ceil(np.round(bytes_per_s / stack.bandwidth_bytes_per_s, 6)))
 
 
-def _floats(values: NDArray[np.int64]) -> Floats:
+def _floats(values: Ints) -> Floats:
     return np.asarray(values, dtype=np.float64)
 
 

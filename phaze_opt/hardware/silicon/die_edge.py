@@ -6,13 +6,11 @@ from enum import StrEnum
 from functools import reduce
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.near_ties import is_at_most
 from phaze_opt.units import BITS_PER_BYTE, GIGA
-
-Floats = NDArray[np.float64]
 
 
 class Limit(StrEnum):
@@ -48,7 +46,7 @@ class Held:
 
     has: Floats
     allowed: Floats
-    is_kept: NDArray[np.bool_]
+    is_kept: Flags
 
     @classmethod
     def at_most(cls, has: Floats, allowed: Floats | float) -> "Held":
@@ -56,7 +54,7 @@ class Held:
         return cls(has, np.asarray(allowed, np.float64), is_at_most(has, allowed))
 
 
-def all_kept(limits: Mapping[Limit, Held]) -> NDArray[np.bool_]:
+def all_kept(limits: Mapping[Limit, Held]) -> Flags:
     """Which dies keep to every limit."""
     return np.asarray(reduce(np.logical_and, (held.is_kept for held in limits.values())))
 
@@ -95,7 +93,7 @@ class DieEdge:
     limits: Mapping[Limit, Held]
 
     @property
-    def is_buildable(self) -> NDArray[np.bool_]:
+    def is_buildable(self) -> Flags:
         """Inside all four limits, shape (num_dies,)."""
         return all_kept(self.limits)
 

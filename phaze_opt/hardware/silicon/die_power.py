@@ -6,13 +6,11 @@ A maker's limit is a choice of cooling and market: it is a constraint on this po
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, total_of
 from phaze_opt.hardware.silicon.die_constants import PowerConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import BITS_PER_BYTE, GIGA, PICO
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

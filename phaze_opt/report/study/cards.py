@@ -7,12 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from phaze_opt.objective.design_detail import DesignDetail, PhaseDetail, detail_design
-from phaze_opt.objective.evaluation import Evaluation
+from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation
 from phaze_opt.objective.goals import Goal
+from phaze_opt.record.result_fields import fields_of, headlines_of
 from phaze_opt.report.chip import describe_point, silicon_words
 from phaze_opt.report.design import (
     describe_degrees,
     design_table,
+    figure_text,
     limits_sentence,
     members_table,
     placement_table,
@@ -25,7 +27,7 @@ from phaze_opt.report.study.inputs import FoundDesign, ReportInputs, best_of
 from phaze_opt.report.study.wording import format_percent
 from phaze_opt.report.style import finish_figure
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, pairs_table, table_of, words
-from phaze_opt.report.text import GOAL_UNITS, WATTS_PER_KILOWATT, format_number, format_ratio, format_share, format_time
+from phaze_opt.report.text import GOAL_UNITS, WATTS_PER_KILOWATT, format_number, format_ratio, format_time
 from phaze_opt.study.config import Condition
 
 if TYPE_CHECKING:
@@ -118,19 +120,11 @@ def _card(
 
 
 def metrics_table(evaluation: Evaluation) -> TableContent:
-    """What the design does; energy and power only of a single model, as several have no iteration in common."""
-    cores = f"{format_share(evaluation.tc_utilisation)}, {format_share(evaluation.vc_utilisation)}"
-    energy = (
-        ("energy an iteration", f"{format_number(evaluation.energy_per_iteration_j)} J"),
-        ("average power of a device", f"{format_number(evaluation.average_power_w)} W"),
-    )
-    rows = (
-        ("throughput", f"{format_number(evaluation.throughput_samples_per_s)} samples/s"),
-        ("throughput/TDP", f"{format_number(WATTS_PER_KILOWATT * evaluation.throughput_per_tdp)} samples/s per kW"),
-        ("model FLOPs utilisation", format_share(evaluation.mfu)),
-        ("tensor, vector core utilisation", cores),
-        *(() if evaluation.members else energy),
-        ("proven", f"throughput and schedules to within {format_percent(evaluation.schedule_gap)} of their bounds"),
+    """What the design does: every declared figure that is known of it."""
+    first = headlines_of(Evaluation)
+    others = (each for each in fields_of(Evaluation) if each not in first)
+    rows = tuple(
+        (each.label, figure_text(evaluation, each)) for each in (*first, *others) if each.name in evaluation.figures
     )
     return pairs_table(
         "Metrics", rows, note=f"All figures are modelled, area and TDP {silicon_words(evaluation.accelerator)}."
@@ -147,7 +141,7 @@ def references_table(evaluation: Evaluation, references: Mapping[str, Evaluation
     fields: Fields[tuple[str, Evaluation]] = (
         words("machine", lambda item: item[0]),
         number("samples/s", _if_feasible(lambda e: format_number(e.throughput_samples_per_s), "infeasible")),
-        number("design is faster by", ratio("throughput_samples_per_s")),
+        number("design is faster by", ratio(THROUGHPUT)),
         number("samples/s per kW", _if_feasible(lambda e: format_number(WATTS_PER_KILOWATT * e.throughput_per_tdp))),
         number("design does better by", ratio("throughput_per_tdp")),
         words("t x p x d, mb", _if_feasible(_degrees)),

@@ -8,7 +8,9 @@ from dataclasses import asdict, fields, replace
 import numpy as np
 
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation
 from phaze_opt.objective.goals import Goal
+from phaze_opt.record.result_fields import names_of
 from phaze_opt.report.study.inputs import ReportInputs, best_of, front_of
 from phaze_opt.report.study.prices import chip_table, matrix_columns
 from phaze_opt.report.study.regret_curves import EFFORTS
@@ -112,17 +114,15 @@ def _truths(inputs: ReportInputs) -> Iterator[Row]:
 
 
 def _winners(inputs: ReportInputs) -> Iterator[Row]:
-    measured = (
-        "throughput_samples_per_s", "throughput_per_tdp", "mfu", "area_mm2", "tdp_w", "energy_per_iteration_j",
-        "average_power_w", "schedule_gap",
-    )  # fmt: skip
+    measured = names_of(Evaluation)
     yield ["condition", "goal", "value", "cell", "trial", "run_id", "also_found_by", *POINT_FIELDS, *measured]
     for condition in inputs.result.conditions:
         best = best_of(inputs, condition)
         if best is None:
             continue
         evaluation = inputs.evaluations.get(condition.key, {}).get(best.point)
-        figures = [""] * len(measured) if evaluation is None else [getattr(evaluation, name) for name in measured]
+        known = {} if evaluation is None else evaluation.figures
+        figures = [known.get(name, "") for name in measured]
         run_id = inputs.run_ids.get(best.cell_key, "")
         source = [best.cell_key, best.number, run_id, " ".join(best.also_found_by)]
         yield [condition.key, condition.goal.value, best.values[0], *source, *_point(best.point), *figures]
@@ -158,7 +158,7 @@ def _chip(table: ChipTable, model: str, chip: int) -> list[object]:
 
 
 def _front(inputs: ReportInputs) -> Iterator[Row]:
-    yield ["condition", "throughput_samples_per_s", "tdp_w", "area_mm2", "cell", "trial", "run_id", *POINT_FIELDS]
+    yield ["condition", THROUGHPUT, "tdp_w", "area_mm2", "cell", "trial", "run_id", *POINT_FIELDS]
     for condition in inputs.result.conditions:
         if condition.goal is Goal.PARETO:
             for item in front_of(inputs, condition):

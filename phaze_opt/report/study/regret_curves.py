@@ -8,8 +8,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.report.document import Alternative, Beside, Choice, FigureBlock, Paragraph, Section, View
 from phaze_opt.report.study.inputs import ReportInputs
 from phaze_opt.report.study.wording import format_percent, format_target
@@ -45,9 +45,9 @@ class Curves:
 
     contender: str
     num_cells: int
-    median: NDArray[np.float64]
-    low: NDArray[np.float64]
-    high: NDArray[np.float64]
+    median: Floats
+    low: Floats
+    high: Floats
 
 
 def curves_section(inputs: ReportInputs) -> Section:
@@ -81,7 +81,7 @@ def _option(inputs: ReportInputs, label: str, name: str, cells: Sequence[CellSco
 
 def summarise_curves(cells: Iterable[CellScore], contenders: Sequence[str]) -> tuple[Curves, ...]:
     """Median and band of each contender that has searches; a search that ended early keeps its last regret."""
-    by_contender: dict[str, list[NDArray[np.float64]]] = {}
+    by_contender: dict[str, list[Floats]] = {}
     for cell in cells:
         if len(cell.curve):
             by_contender.setdefault(cell.contender, []).append(cell.curve)
@@ -185,7 +185,7 @@ def band_views(curves: Sequence[Curves]) -> tuple[View, ...]:
     )
 
 
-def _changes(item: Curves) -> NDArray[np.int64]:
+def _changes(item: Curves) -> Ints:
     """Indices of the first and last evaluation and of those where median or band move."""
     rows = np.array([item.low, item.median, item.high])
     is_new = np.any(rows[:, 1:] != rows[:, :-1], axis=0)
@@ -208,11 +208,11 @@ class EffortCurve:
     """
 
     contender: str
-    spent: NDArray[np.float64]
-    median: NDArray[np.float64]
+    spent: Floats
+    median: Floats
 
 
-Spending = Callable[[CellScore, CellResult], NDArray[np.float64]]
+Spending = Callable[[CellScore, CellResult], Floats]
 """What a search had spent after each evaluation."""
 EFFORTS: Mapping[str, tuple[str, str, Spending]] = MappingProxyType(
     {

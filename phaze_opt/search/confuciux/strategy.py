@@ -21,14 +21,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.search.genome import Archive, Genes, Genome, build_genome, propose_new
+from phaze_opt.record.arrays import Floats, Ints
+from phaze_opt.search.genome import Archive, Genome, build_genome, propose_new
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun
-
-Floats = NDArray[np.float64]
 
 
 @dataclass(slots=True)
@@ -210,7 +208,7 @@ class ConfuciuXRun:
             child = np.where(self.rng.random(len(first)) < 0.5, first, second)
         return self.genome.decode(self._moved(child))
 
-    def _moved(self, genes: Genes) -> Genes:
+    def _moved(self, genes: Ints) -> Ints:
         """Genes with some of them a small step away; one at least, if there is any."""
         moved = genes.copy()
         if not len(moved):

@@ -30,7 +30,8 @@ import numpy as np
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.flexibility import CORE_SPLIT, LOOP_ORDER
-from phaze_opt.search.genome import Archive, Genes, Genome, build_genome, propose_new
+from phaze_opt.record.arrays import Ints
+from phaze_opt.search.genome import Archive, Genome, build_genome, propose_new
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS
@@ -59,7 +60,7 @@ class DigammaOptions:
     age_rate: float = option(0.27, "share of children with half the cores of one type", low=0.0, high=1.0)
 
 
-def breed(genome: Genome, first: Genes, second: Genes, *, options: DigammaOptions, rng: np.random.Generator) -> Genes:
+def breed(genome: Genome, first: Ints, second: Ints, *, options: DigammaOptions, rng: np.random.Generator) -> Ints:
     """A child of two parents: each operator in turn, by its rate.
 
     Returns:
@@ -81,12 +82,12 @@ def breed(genome: Genome, first: Genes, second: Genes, *, options: DigammaOption
     return child
 
 
-def cross(first: Genes, second: Genes, *, rng: np.random.Generator) -> Genes:
+def cross(first: Ints, second: Ints, *, rng: np.random.Generator) -> Ints:
     """Each gene from either parent, with equal chance."""
     return np.where(rng.random(len(first)) < 0.5, first, second)
 
 
-def exchange(genome: Genome, genes: Genes, one: str, other: str) -> Genes:
+def exchange(genome: Genome, genes: Ints, one: str, other: str) -> Ints:
     """The values of two axes exchanged, each clipped to its range; unchanged if one of them is no gene."""
     left, right = genome.locus(one), genome.locus(other)
     if left is None or right is None:
@@ -97,7 +98,7 @@ def exchange(genome: Genome, genes: Genes, one: str, other: str) -> Genes:
     return _clipped(genome, swapped - np.array(genome.lows, dtype=np.int64))
 
 
-def mutate(genome: Genome, genes: Genes, *, num_sites: int, rng: np.random.Generator) -> Genes:
+def mutate(genome: Genome, genes: Ints, *, num_sites: int, rng: np.random.Generator) -> Ints:
     """One step up or down at each of ``num_sites`` genes, which may coincide; inward at the end of a range."""
     mutant = genes.copy()
     for site in rng.integers(genome.num_genes, size=num_sites) if genome.num_genes else ():
@@ -107,7 +108,7 @@ def mutate(genome: Genome, genes: Genes, *, num_sites: int, rng: np.random.Gener
     return mutant
 
 
-def redraw(genome: Genome, genes: Genes, axes: Sequence[str], *, rng: np.random.Generator) -> Genes:
+def redraw(genome: Genome, genes: Ints, axes: Sequence[str], *, rng: np.random.Generator) -> Ints:
     """One gene of some axes drawn anew among its other values; none where the space has none of them."""
     loci = [locus for locus in map(genome.locus, axes) if locus is not None]
     if not loci:
@@ -119,7 +120,7 @@ def redraw(genome: Genome, genes: Genes, axes: Sequence[str], *, rng: np.random.
     return mutant
 
 
-def scale_cores(genome: Genome, genes: Genes, *, step: int, rng: np.random.Generator) -> Genes:
+def scale_cores(genome: Genome, genes: Ints, *, step: int, rng: np.random.Generator) -> Ints:
     """One halving more (``step`` 1) or less (-1) of tensor or vector cores, as far as the range goes."""
     loci = [locus for locus in map(genome.locus, (TC_HALVINGS, VC_HALVINGS)) if locus is not None]
     if not loci:
@@ -129,7 +130,7 @@ def scale_cores(genome: Genome, genes: Genes, *, step: int, rng: np.random.Gener
     return _clipped(genome, scaled)
 
 
-def _clipped(genome: Genome, genes: Genes) -> Genes:
+def _clipped(genome: Genome, genes: Ints) -> Ints:
     """Genes brought into their ranges."""
     return np.clip(genes, 0, np.array(genome.counts, dtype=np.int64) - 1)
 

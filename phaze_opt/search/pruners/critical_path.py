@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.record.arrays import Flags
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun, Verdict
 
@@ -64,7 +64,7 @@ class CriticalPathRun:
         """Whether each bound is empty, or beaten by one incumbent: worse in what is maximised, no better elsewhere."""
         is_up = np.array([direction == "maximize" for direction in self.context.directions])
         # What is certainly infeasible has no bound: beaten, whatever it is compared with.
-        beaten: NDArray[np.bool_] = np.array([not bound for bound in bounds], dtype=np.bool_)
+        beaten: Flags = np.array([not bound for bound in bounds], dtype=np.bool_)
         rows = np.array([bound or (0.0,) * len(is_up) for bound in bounds]).reshape(-1, len(is_up))
         reach, cost = rows[:, is_up] * (1.0 - self.margin), rows[:, ~is_up]
         for incumbent in np.array(incumbents).reshape(-1, len(is_up)):

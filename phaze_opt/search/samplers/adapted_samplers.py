@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler, TPESampler
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
@@ -12,6 +11,7 @@ from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
 
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.near_ties import comparable_scores
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace
@@ -27,7 +27,7 @@ class _EstimatorOfTrials(_ParzenEstimator):
     the distance to the next one was up to the CPU's sorting code.
     """
 
-    def _calculate_numerical_distributions(self, observations: NDArray[np.float64], *given: Any, **named: Any) -> Any:
+    def _calculate_numerical_distributions(self, observations: Floats, *given: Any, **named: Any) -> Any:
         apart = observations + _APART * np.arange(len(observations))
         return super()._calculate_numerical_distributions(apart, *given, **named)
 
@@ -44,7 +44,7 @@ class DecidedTPESampler(TPESampler):
         super().__init__(**options)
         self._parzen_estimator_cls = _EstimatorOfTrials
 
-    def _compute_acquisition_func(self, *given: Any, **named: Any) -> NDArray[np.float64]:
+    def _compute_acquisition_func(self, *given: Any, **named: Any) -> Floats:
         return comparable_scores(super()._compute_acquisition_func(*given, **named))
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.near_ties import comparable_scores
 from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import option
@@ -50,7 +50,7 @@ class CostLedger:
         """Points with a value."""
         return sum(1 for values in self._told.values() if values)
 
-    def costs(self) -> NDArray[np.float64]:
+    def costs(self) -> Floats:
         """Cost of each of `points`, shape (num_points,); zeros while none is feasible."""
         sign = -1.0 if self.direction == "maximize" else 1.0
         known = [values[0] for values in self._told.values() if values]
@@ -84,16 +84,16 @@ class LinearSurrogate:
     """
 
     process: Any
-    centre: NDArray[np.float64]
-    spread: NDArray[np.float64]
+    centre: Floats
+    spread: Floats
 
-    def predict(self, features: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    def predict(self, features: Floats) -> tuple[Floats, Floats]:
         """Mean and standard deviation (noise included) of points, each of shape (num_points,)."""
         mean, deviation = self.process.predict((features - self.centre) / self.spread, return_std=True)
         return mean, deviation
 
 
-def fit_surrogate(features: NDArray[np.float64], costs: NDArray[np.float64]) -> LinearSurrogate:
+def fit_surrogate(features: Floats, costs: Floats) -> LinearSurrogate:
     """Fit features, shape (num_trials, num_features), to costs, shape (num_trials,)."""
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.gaussian_process import GaussianProcessRegressor
@@ -117,7 +117,7 @@ def fit_surrogate(features: NDArray[np.float64], costs: NDArray[np.float64]) -> 
     return LinearSurrogate(process=process, centre=centre, spread=spread)
 
 
-FeatureMap = Callable[[PointColumns], NDArray[np.float64]]
+FeatureMap = Callable[[PointColumns], Floats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,7 +138,7 @@ _MAX_DRAWS = 64
 """Draws of an allowed new point before a repeated one will do."""
 
 
-def allow_all(columns: PointColumns) -> NDArray[np.bool_]:
+def allow_all(columns: PointColumns) -> Flags:
     """Every point may be proposed."""
     return np.ones(len(columns), dtype=np.bool_)
 
@@ -157,7 +157,7 @@ class DaboRun:
     context: StrategyContext
     options: DaboOptions
     make_features: Callable[[StrategyContext, DesignPoint], FeatureMap]
-    is_allowed: Callable[[PointColumns], NDArray[np.bool_]] = allow_all
+    is_allowed: Callable[[PointColumns], Flags] = allow_all
     _rng: np.random.Generator = field(init=False)
     _ledger: CostLedger = field(init=False)
     _features: FeatureMap | None = None

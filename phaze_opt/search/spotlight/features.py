@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.graph.operator import CoreType, Phase
 from phaze_opt.hardware.accelerator import AcceleratorTable
@@ -15,6 +14,7 @@ from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.hardware.silicon.silicon import has_die
+from phaze_opt.record.arrays import Floats
 from phaze_opt.search.probe import PhaseView, Probe
 
 
@@ -73,14 +73,13 @@ def sum_phases(phases: Sequence[PhaseView], point: DesignPoint, constants: Const
     return OperatorTotals(mac_seconds, lane_seconds, traffic_bytes, update_bytes)
 
 
-Matrix = NDArray[np.float64]
 _MIDDLE = 6.0
 """Log2 of an array's edge from which deviations are squared; where it lies hardly matters, as linear terms shift it."""
 _GLB_BYTES_PER_MAC = 2.0
 """A square L2 tile of edge t feeds t x t products from 2 t elements of 2 bytes: 2 x 2 / t bytes a product."""
 
 
-def raw_features(columns: PointColumns) -> Matrix:
+def raw_features(columns: PointColumns) -> Floats:
     """Log2 of every parameter that points state, shape (num_points, num_axes)."""
     stated = [getattr(columns, axis.name) for axis in AXES if axis.default != 0 or getattr(columns, axis.name).all()]
     return np.log2(np.column_stack(stated).astype(np.float64))
@@ -98,7 +97,7 @@ class DomainFeatures:
     totals: OperatorTotals | None
     constants: Constants = field(default_factory=load_constants)
 
-    def __call__(self, columns: PointColumns) -> Matrix:
+    def __call__(self, columns: PointColumns) -> Floats:
         """Features of points, shape (num_points, num_features); logarithms, as time is a product of them."""
         table = chips_of(columns, self.constants)
         features = [*_hardware(columns, table, self.constants), *_training(columns)]
@@ -107,7 +106,7 @@ class DomainFeatures:
         return np.column_stack(features)
 
 
-def effective_macs(table: AcceleratorTable) -> Matrix:
+def effective_macs(table: AcceleratorTable) -> Floats:
     """Multiply-accumulate units that the GLB can feed, shape (num_points,).
 
     Weighted parallelism: an L2 of B bytes holds a tile of edge t = sqrt(B / 4), so a product costs 4 / t bytes of GLB
@@ -119,7 +118,7 @@ def effective_macs(table: AcceleratorTable) -> Matrix:
     return np.minimum(macs, fed)
 
 
-def _hardware(columns: PointColumns, table: AcceleratorTable, constants: Constants) -> list[Matrix]:
+def _hardware(columns: PointColumns, table: AcceleratorTable, constants: Constants) -> list[Floats]:
     """SIMD, bandwidth, total buffer, PE product and first cluster factor, and what power follows from."""
     macs = columns.num_tc * columns.tc_width * columns.tc_depth
     lanes = columns.num_vc * columns.vc_width
@@ -146,13 +145,13 @@ def _hardware(columns: PointColumns, table: AcceleratorTable, constants: Constan
     ]
 
 
-def _training(columns: PointColumns) -> list[Matrix]:
+def _training(columns: PointColumns) -> list[Floats]:
     """Micro-batch: what pipeline bubbles grow with, and what the cost of every weight's tile is shared by."""
     micro_batch = columns.micro_batch.astype(np.float64)
     return [np.log2(micro_batch), micro_batch, 1.0 / micro_batch]
 
 
-def _weighted(totals: OperatorTotals, columns: PointColumns, table: AcceleratorTable) -> list[Matrix]:
+def _weighted(totals: OperatorTotals, columns: PointColumns, table: AcceleratorTable) -> list[Floats]:
     """Time of the workload if every unit were busy, and its pressure on the memory."""
     tensor_s = totals.mac_seconds / effective_macs(table)
     vector_s = totals.lane_seconds / (columns.num_vc * columns.vc_width)

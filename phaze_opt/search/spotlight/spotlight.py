@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
+from phaze_opt.record.arrays import Flags
 from phaze_opt.search.options import NoOptions, resolve_options
 from phaze_opt.search.spotlight.dabo import DaboOptions, DaboRun, FeatureMap
 from phaze_opt.search.spotlight.features import DomainFeatures, probe_totals, raw_features
@@ -127,7 +127,7 @@ class SquareArrays:
 
     imbalance: float
 
-    def __call__(self, columns: PointColumns) -> NDArray[np.bool_]:
+    def __call__(self, columns: PointColumns) -> Flags:
         """Which points are allowed."""
         return np.abs(np.log(columns.tc_width / columns.tc_depth)) <= self.imbalance * (1.0 + 1e-9) + 1e-9
 

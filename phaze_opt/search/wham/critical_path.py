@@ -5,17 +5,15 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled
 from phaze_opt.schedule.precedence import ROUNDING
 from phaze_opt.search.probe import PhaseView
 
 # ruff: noqa: PLR0912, PLR0917, D417 -- compiled kernels pass arrays by position
 # mypy: disable-error-code="no-untyped-def"
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 # Operators annotated with their latencies at both ends of the core counts, and what follows in between.
 #
@@ -216,7 +214,7 @@ class GraphSchedule:
     makespan_s: float
     conflict_s: tuple[float, float]
     durations_s: Floats
-    is_critical: NDArray[np.bool_]
+    is_critical: Flags
 
 
 def schedule_graph(graph: AnnotatedGraph, counts: CoreCounts) -> GraphSchedule:

@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_directions, goal_values
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.search.probe import PointBound, architecture_of, bound_values
 from phaze_opt.study.config import Condition
 from phaze_opt.study.result import CellResult, ChipTable
@@ -73,7 +73,7 @@ def build_chip_table(
     )
 
 
-def _bounds(condition: Condition, chips: Sequence[DesignPoint], bound: BoundPoints) -> NDArray[np.float64]:
+def _bounds(condition: Condition, chips: Sequence[DesignPoint], bound: BoundPoints) -> Floats:
     """Upper bounds on the objective, shape (num_chips, num_micro_batches); 0 where certainly infeasible."""
     micro_batches = condition.space.axes.micro_batch
     points = [replace(chip, micro_batch=size) for chip in chips for size in micro_batches]
@@ -90,7 +90,7 @@ class _Pricing:
         conditions: Sequence[Condition],
         chips: Sequence[DesignPoint],
         evaluate: EvaluatePoints,
-        bounds: Sequence[NDArray[np.float64]],
+        bounds: Sequence[Floats],
     ) -> None:
         """Nothing is evaluated yet.
 
@@ -103,14 +103,14 @@ class _Pricing:
         self._conditions, self._chips, self._evaluate = conditions, chips, evaluate
         self._open = [one.copy() for one in bounds]
         shape = (len(conditions), len(chips))
-        self.lower: NDArray[np.float64] = np.zeros(shape)
-        self.micro_batch: NDArray[np.int64] = np.zeros(shape, dtype=np.int64)
+        self.lower: Floats = np.zeros(shape)
+        self.micro_batch: Ints = np.zeros(shape, dtype=np.int64)
 
     @property
-    def upper(self) -> NDArray[np.float64]:
+    def upper(self) -> Floats:
         """What each model can still reach on each chip, shape (num_models, num_chips)."""
         still_open = np.array([one.max(axis=1, initial=0.0) for one in self._open])
-        upper: NDArray[np.float64] = np.maximum(still_open.reshape(self.lower.shape), self.lower)
+        upper: Floats = np.maximum(still_open.reshape(self.lower.shape), self.lower)
         return upper
 
     def settle(self, row: int, chips: Sequence[int]) -> None:

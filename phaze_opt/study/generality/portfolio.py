@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import SolverError
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import CommonDesign, PriceOfGenerality
@@ -18,7 +18,7 @@ FORBIDDEN = -1e3
 """Term of a model on a chip that it may not use: below any sum of terms that are allowed, with weights of sum 1."""
 
 
-def mean_of_shares(mean: CommonMean, shares: NDArray[np.float64], weights: NDArray[np.float64]) -> float:
+def mean_of_shares(mean: CommonMean, shares: Floats, weights: Floats) -> float:
     """The mean that a common design is judged by; the worst case knows no weights.
 
     Args:
@@ -35,9 +35,7 @@ def mean_of_shares(mean: CommonMean, shares: NDArray[np.float64], weights: NDArr
     return float(np.exp(np.average(np.log(shares), weights=weights)))
 
 
-def best_portfolios(
-    shares: NDArray[np.float64], weights: NDArray[np.float64], mean: CommonMean
-) -> tuple[tuple[int, ...], ...]:
+def best_portfolios(shares: Floats, weights: Floats, mean: CommonMean) -> tuple[tuple[int, ...], ...]:
     """For k = 1 .. number of models the at most k chips that maximise a mean, each model taking the best of them.
 
     Exact. Of sets that are equal for the worst case, one of the highest arithmetic mean.
@@ -60,7 +58,7 @@ def best_portfolios(
     return tuple(tuple(sorted({int(relevant[chip]) for chip in chosen})) for chosen in found)
 
 
-def model_terms(shares: NDArray[np.float64], weights: NDArray[np.float64], mean: CommonMean) -> NDArray[np.float64]:
+def model_terms(shares: Floats, weights: Floats, mean: CommonMean) -> Floats:
     """What each model and chip adds to the sum that a mean grows with (of the worst case: the share itself).
 
     A chip that a model cannot use adds a forbidding amount to the geometric mean.
@@ -73,12 +71,12 @@ def model_terms(shares: NDArray[np.float64], weights: NDArray[np.float64], mean:
     return np.where(shares > 0.0, weights[:, None] * logs, FORBIDDEN)
 
 
-def terms_above(shares: NDArray[np.float64], weights: NDArray[np.float64], least: float) -> NDArray[np.float64]:
+def terms_above(shares: Floats, weights: Floats, least: float) -> Floats:
     """Terms of the arithmetic mean in which no model may fall below a share: the second choice after the worst case."""
     return np.where(shares >= least, weights[:, None] * shares, FORBIDDEN)
 
 
-def dominated_columns(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
+def dominated_columns(shares: Floats) -> Flags:
     """Chips that another chip equals or exceeds for every model; of equal chips all but the first.
 
     Replacing such a chip by the other one lowers no model's share, so some best set does without it.
@@ -97,9 +95,7 @@ def dominated_columns(shares: NDArray[np.float64]) -> NDArray[np.bool_]:
     return is_dominated
 
 
-def _over_partitions(
-    shares: NDArray[np.float64], weights: NDArray[np.float64], mean: CommonMean
-) -> tuple[tuple[int, ...], ...]:
+def _over_partitions(shares: Floats, weights: Floats, mean: CommonMean) -> tuple[tuple[int, ...], ...]:
     """Each set of models served by one chip: the best partition into at most k such sets, for every k."""
     terms = model_terms(shares, weights, mean)
     if mean is not CommonMean.WORST:
@@ -112,7 +108,7 @@ def _over_partitions(
 
 
 def _best_partitions(
-    terms: NDArray[np.float64], *, takes_least: bool, rounds: int | None = None
+    terms: Floats, *, takes_least: bool, rounds: int | None = None
 ) -> list[tuple[float, tuple[int, ...]]]:
     """Dynamic program over sets of models (bits): cover one set more by one chip, in every round.
 
@@ -150,7 +146,7 @@ def _best_partitions(
     return answers
 
 
-def _best_chips(terms: NDArray[np.float64], *, takes_least: bool) -> dict[int, tuple[float, int]]:
+def _best_chips(terms: Floats, *, takes_least: bool) -> dict[int, tuple[float, int]]:
     """For every set of models (bits) the best score that one chip gives it, and that chip."""
     found = {}
     for group in range(1, 1 << len(terms)):
@@ -165,9 +161,7 @@ SCALE = 1e4
 """Of the objective: HiGHS stops at an absolute gap of 1e-6, which then is 1e-10 of a share."""
 
 
-def solve_portfolio(
-    shares: NDArray[np.float64], weights: NDArray[np.float64], *, num_chips: int, mean: CommonMean
-) -> tuple[int, ...]:
+def solve_portfolio(shares: Floats, weights: Floats, *, num_chips: int, mean: CommonMean) -> tuple[int, ...]:
     """At most ``num_chips`` chips that maximise a mean, by HiGHS, to 1e-9.
 
     The uncapacitated k-median program: ``open[c]`` chips, ``use[m, c] <= open[c]`` with one chip a model; for the worst
@@ -196,7 +190,7 @@ def solve_portfolio(
     return _maximise(terms_above(shares, weights, float(levels[low])), num_chips)
 
 
-def _maximise(terms: NDArray[np.float64], num_chips: int) -> tuple[int, ...]:
+def _maximise(terms: Floats, num_chips: int) -> tuple[int, ...]:
     """Chips that maximise the sum over models of the best term among them."""
     from scipy.optimize import Bounds, LinearConstraint, milp
     from scipy.sparse import coo_array, eye_array, hstack, kron
@@ -221,7 +215,7 @@ def _maximise(terms: NDArray[np.float64], num_chips: int) -> tuple[int, ...]:
     return _open_chips(solved, total)
 
 
-def _num_covering(covers: NDArray[np.bool_]) -> int:
+def _num_covering(covers: Flags) -> int:
     """Least number of chips such that each model has one that covers it; more than all if there is none.
 
     Args:
@@ -281,9 +275,7 @@ def price_of_generality(table: ChipTable, means: Sequence[CommonMean]) -> PriceO
     )
 
 
-def describe_portfolio(
-    shares: NDArray[np.float64], weights: NDArray[np.float64], chips: tuple[int, ...], mean: CommonMean
-) -> CommonDesign:
+def describe_portfolio(shares: Floats, weights: Floats, chips: tuple[int, ...], mean: CommonMean) -> CommonDesign:
     """What each model reaches if it takes the best of some chips, and what that costs.
 
     Args:

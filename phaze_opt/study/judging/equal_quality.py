@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats
 from phaze_opt.study.config import StudyConfig
 from phaze_opt.study.judging.statistics.regret import evaluations_to
 from phaze_opt.study.scores import CellScore, EqualQuality
@@ -12,7 +12,7 @@ from phaze_opt.study.scores import CellScore, EqualQuality
 SEED = 0
 """Of the resampling."""
 
-Curves = Sequence[NDArray[np.float64]]
+Curves = Sequence[Floats]
 """Regret curves of the searches of one stratum."""
 
 
@@ -106,7 +106,7 @@ def equal_quality_ratio(
     return float(np.exp(logs)), float(low), float(high)
 
 
-def _needed(first: Curves, second: Curves) -> tuple[NDArray[np.float64], list[NDArray[np.float64]]]:
+def _needed(first: Curves, second: Curves) -> tuple[Floats, list[Floats]]:
     """Final regrets of the second strategy; evaluations of every search of both to each of them, infinite if never."""
     finals = np.array([curve[-1] if len(curve) else 1.0 for curve in second])
     tables = []
@@ -116,9 +116,7 @@ def _needed(first: Curves, second: Curves) -> tuple[NDArray[np.float64], list[ND
     return finals, tables
 
 
-def _resampled_ratios(
-    first: Curves, second: Curves, num_resamples: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
+def _resampled_ratios(first: Curves, second: Curves, num_resamples: int, rng: np.random.Generator) -> Floats:
     """The ratio of one stratum in every resample of the searches of both strategies, shape (num_resamples,)."""
     finals, (needed_first, needed_second) = _needed(first, second)
     picks_first = rng.integers(len(first), size=(num_resamples, len(first)))
@@ -129,7 +127,7 @@ def _resampled_ratios(
     quality = np.argsort(finals, kind="stable")[middle_place]
     counts_first = np.sort(needed_first[picks_first, quality[:, None]], axis=1)[:, _lower_middle(len(first))]
     counts_second = np.sort(needed_second[picks_second, quality[:, None]], axis=1)[:, _lower_middle(len(second))]
-    ratios: NDArray[np.float64] = counts_second / counts_first
+    ratios: Floats = counts_second / counts_first
     return ratios
 
 

@@ -4,9 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.objective.goals import Goal, goal_directions
+from phaze_opt.record.arrays import Floats
 from phaze_opt.search.result import Trial
 from phaze_opt.study.config import Condition
 from phaze_opt.study.judging.statistics.regret import (
@@ -30,8 +30,8 @@ class Box:
         hypervolume: share of the box that the non-dominated ones of all of them dominate.
     """
 
-    worst: NDArray[np.float64]
-    best: NDArray[np.float64]
+    worst: Floats
+    best: Floats
     hypervolume: float
 
 
@@ -133,7 +133,7 @@ def score_cell(cell: CellResult, yardstick: Yardstick, *, budget: int, targets: 
     )
 
 
-def _curve(trials: Sequence[Trial[None]], yardstick: Yardstick) -> tuple[NDArray[np.float64], float]:
+def _curve(trials: Sequence[Trial[None]], yardstick: Yardstick) -> tuple[Floats, float]:
     """The regret curve and the final hypervolume (0 for a single objective)."""
     box = yardstick.box
     if box is None:
@@ -155,11 +155,11 @@ def _curve(trials: Sequence[Trial[None]], yardstick: Yardstick) -> tuple[NDArray
     return curve, float(volumes[-1]) if len(volumes) else 0.0
 
 
-def charged_until_s(cell: CellResult) -> NDArray[np.float64]:
+def charged_until_s(cell: CellResult) -> Floats:
     """Time charged up to each trial, s: its evaluations, and of the overhead an equal part a trial."""
     num_trials = len(cell.trials)
     evaluated_s = np.cumsum([trial.wall_s for trial in cell.trials])
-    overhead_s: NDArray[np.float64] = cell.overhead_s * np.arange(1, num_trials + 1) / max(1, num_trials)
+    overhead_s: Floats = cell.overhead_s * np.arange(1, num_trials + 1) / max(1, num_trials)
     return evaluated_s + overhead_s
 
 
@@ -182,7 +182,7 @@ class Sample:
     """
 
     scores: tuple[CellScore, ...]
-    regrets: NDArray[np.float64]
+    regrets: Floats
 
     @property
     def is_deterministic(self) -> bool:

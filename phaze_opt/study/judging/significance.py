@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from itertools import combinations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.study.judging.scoring import JudgedCondition, Sample
 from phaze_opt.study.judging.statistics.rank_tests import (
     cliques,
@@ -124,7 +124,7 @@ def rank_over_conditions(
     return ranking, tests
 
 
-def _block_tests(medians: NDArray[np.float64], names: Sequence[str], *, level: float) -> tuple[PairTest, ...]:
+def _block_tests(medians: Floats, names: Sequence[str], *, level: float) -> tuple[PairTest, ...]:
     pairs = list(combinations(range(len(names)), 2))
     adjusted = holm_adjust([wilcoxon_p(medians[:, first], medians[:, second]) for first, second in pairs])
     return tuple(
@@ -141,7 +141,7 @@ def _block_tests(medians: NDArray[np.float64], names: Sequence[str], *, level: f
     )
 
 
-def _differences(tests: Sequence[PairTest], names: Sequence[str]) -> NDArray[np.bool_]:
+def _differences(tests: Sequence[PairTest], names: Sequence[str]) -> Flags:
     """Which pairs are told apart, by index into names."""
     is_different = np.zeros((len(names), len(names)), dtype=np.bool_)
     for test in tests:

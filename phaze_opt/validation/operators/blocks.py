@@ -5,19 +5,12 @@ from typing import Protocol
 
 import numpy as np
 
-from phaze_opt.estimate.machine import (
-    BEST_GROUP,
-    EIGHT_BIT,
-    Floats,
-    MachineModel,
-    fitted_values,
-    machine_model,
-    maker_of,
-)
+from phaze_opt.estimate.machine import BEST_GROUP, EIGHT_BIT, MachineModel, fitted_values, machine_model, maker_of
 from phaze_opt.estimate.machine_matmul import MatmulTerms, matmul_terms
 from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_operator_s
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.validation.family import Part
 
 

@@ -7,7 +7,7 @@ from types import MappingProxyType
 import numpy as np
 
 from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP
-from phaze_opt.estimate.machine import ACCUMULATOR_BYTES, BEST_GROUP, HOST, Floats, maker_of, operator_group
+from phaze_opt.estimate.machine import ACCUMULATOR_BYTES, BEST_GROUP, HOST, maker_of, operator_group
 from phaze_opt.estimate.machine_vector import RowOperator
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.protocol import Bound
@@ -16,6 +16,7 @@ from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, P
 from phaze_opt.hardware.device import ComputePath, MatrixStyle, element_bytes, path_of
 from phaze_opt.hardware.device_catalogue import shipped_devices
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.validation.collectives import CompiledCollectives, read_case
 from phaze_opt.validation.family import BlockedRows, Family, FitParameter, Part
 from phaze_opt.validation.fit import fit_parameters

@@ -3,14 +3,12 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.pricing import build_array_rows, price_matmuls
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator, table_of
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import GIBI, GIGA, KIBI, MEGA
 from phaze_opt.validation.measured_row import Row
 
@@ -55,10 +53,10 @@ class Convolution:
 class ConvolutionCosts:
     """What layers take one by one, each of shape (num_layers,): s, J, and bytes through the buffer and from DRAM."""
 
-    latency_s: NDArray[np.float64]
-    energy_j: NDArray[np.float64]
-    glb_bytes: NDArray[np.float64]
-    dram_bytes: NDArray[np.float64]
+    latency_s: Floats
+    energy_j: Floats
+    glb_bytes: Floats
+    dram_bytes: Floats
 
 
 def price_layers(layers: Sequence[Convolution], chip: Accelerator) -> ConvolutionCosts:

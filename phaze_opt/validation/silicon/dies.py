@@ -6,7 +6,6 @@ from dataclasses import dataclass, fields
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
@@ -21,13 +20,12 @@ from phaze_opt.hardware.silicon.die_constants import (
     load_die_constants,
     process_of,
 )
+from phaze_opt.record.arrays import Floats
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import GIGA, MEBI
 from phaze_opt.validation.family import Family, FitParameter, Part
 from phaze_opt.validation.fit import Expectation, fit_parameters
 from phaze_opt.validation.measured_row import Row, read_rows
-
-Floats = NDArray[np.float64]
 
 DIE_ERROR = 0.15
 """Log error that a die is expected to have; a constant's is its stated deviation."""

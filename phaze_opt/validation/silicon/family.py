@@ -9,11 +9,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.hardware.area import glb_area_um2, tc_area_um2, vc_area_um2
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.record.arrays import Floats
 from phaze_opt.units import MEBI, MILLI, um2_to_mm2
 from phaze_opt.validation.family import Family, Part
 from phaze_opt.validation.measured_row import Row, read_rows
@@ -79,11 +79,11 @@ def multiprocessor_mm2(device: str) -> float:
 class CompiledSilicon:
     """Rows with their predictions; "seconds" are s of time, s a frame, or mm2 where an area was published."""
 
-    measured_s: NDArray[np.float64]
-    predicted_s: NDArray[np.float64]
+    measured_s: Floats
+    predicted_s: Floats
     unscored: Mapping[int, str]
 
-    def seconds(self, fitted: FittedConstants) -> NDArray[np.float64]:
+    def seconds(self, fitted: FittedConstants) -> Floats:
         """The predictions, shape (num_rows,); no fitted constant enters."""
         del fitted
         return self.predicted_s

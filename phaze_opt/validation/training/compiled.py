@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.cost.compiled_step import NUM_PASSES, CompiledStep, StepCompiler
 from phaze_opt.cost.device_seconds import SerialSteps
@@ -25,13 +24,12 @@ from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.record.arrays import Floats, Indices
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.training.row import TrainingRow
 from phaze_opt.workload.software import TrainingStack
 
-Floats = NDArray[np.float64]
-Indices = NDArray[np.intp]
 Curves = Mapping[str, Mapping[str, float]]
 
 _PART_NAMES = MappingProxyType(

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
 from phaze_opt.graph.operator import CoreType, Operator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.record.arrays import Floats
 
 PICOJOULES_PER_MAC = 1.0
 PICOJOULES_PER_HBM_BYTE = 40.0
@@ -66,9 +66,7 @@ class RooflineEstimator:
             )
         return tuple(explained)
 
-    def _columns(
-        self, operators: Sequence[Operator]
-    ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    def _columns(self, operators: Sequence[Operator]) -> tuple[Floats, Floats, Floats]:
         """MACs, lane cycles and HBM bytes, each of shape (num_operators,)."""
         macs = np.array([operator.macs for operator in operators], dtype=np.float64)
         traffic = np.array([operator.traffic_bytes for operator in operators], dtype=np.float64)
@@ -85,9 +83,7 @@ class RooflineEstimator:
         return macs, cycles, traffic
 
 
-def _times(
-    macs: NDArray[np.float64], cycles: NDArray[np.float64], traffic: NDArray[np.float64], table: AcceleratorTable
-) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+def _times(macs: Floats, cycles: Floats, traffic: Floats, table: AcceleratorTable) -> tuple[Floats, Floats, Floats]:
     """Compute, vector and HBM time over all cores, s, each of shape (num_accelerators, num_operators)."""
     num_macs = table.num_tc * table.tc_width * table.tc_depth
     num_lanes = table.num_vc * table.vc_width

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from made_up_studies import build_study, make_condition
-from numpy.typing import NDArray
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import CommonMean
+from phaze_opt.record.arrays import Floats
 from phaze_opt.search.probe import PointBound
 from phaze_opt.study.config import Condition
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
@@ -157,7 +157,7 @@ def test_candidates_are_the_feasible_chips_of_a_setting() -> None:
 
 
 @st.composite
-def tables(draw: st.DrawFn, max_models: int = 4, max_chips: int = 6) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def tables(draw: st.DrawFn, max_models: int = 4, max_chips: int = 6) -> tuple[Floats, Floats]:
     """Shares with many ties and infeasible entries, each model's own best being 1; weights."""
     num_models, num_chips = draw(st.integers(1, max_models)), draw(st.integers(1, max_chips))
     entry = st.sampled_from([0.0, 0.5, 0.8, 0.81, 0.9, 0.99, 1.0])
@@ -170,9 +170,7 @@ def tables(draw: st.DrawFn, max_models: int = 4, max_chips: int = 6) -> tuple[ND
     return np.array(rows), np.array(weights)
 
 
-def best_by_force(
-    shares: NDArray[np.float64], weights: NDArray[np.float64], size: int, mean: CommonMean
-) -> tuple[float, float]:
+def best_by_force(shares: Floats, weights: Floats, size: int, mean: CommonMean) -> tuple[float, float]:
     """Highest mean of any set of at most ``size`` chips, and the highest arithmetic mean among those."""
     scores = []
     for count in range(1, size + 1):
@@ -186,7 +184,7 @@ def best_by_force(
 @pytest.mark.parametrize("mean", list(CommonMean))
 @given(table=tables())
 @settings(max_examples=60, deadline=None)
-def test_portfolios_equal_brute_force(mean: CommonMean, table: tuple[NDArray[np.float64], NDArray[np.float64]]) -> None:
+def test_portfolios_equal_brute_force(mean: CommonMean, table: tuple[Floats, Floats]) -> None:
     shares, weights = table
     for size, chips in enumerate(best_portfolios(shares, weights, mean), start=1):
         assert 1 <= len(chips) <= size
@@ -200,9 +198,7 @@ def test_portfolios_equal_brute_force(mean: CommonMean, table: tuple[NDArray[np.
 @pytest.mark.parametrize("mean", list(CommonMean))
 @given(table=tables(max_models=3, max_chips=5))
 @settings(max_examples=8, deadline=None)
-def test_the_integer_program_equals_brute_force(
-    mean: CommonMean, table: tuple[NDArray[np.float64], NDArray[np.float64]]
-) -> None:
+def test_the_integer_program_equals_brute_force(mean: CommonMean, table: tuple[Floats, Floats]) -> None:
     shares, weights = table
     for size in range(1, len(shares) + 1):
         chips = solve_portfolio(shares, weights / weights.sum(), num_chips=size, mean=mean)
@@ -241,9 +237,7 @@ def test_ten_models_go_through_the_program() -> None:
 
 @given(tables())
 @settings(max_examples=60, deadline=None)
-def test_dominated_chips_are_those_that_another_one_matches(
-    table: tuple[NDArray[np.float64], NDArray[np.float64]],
-) -> None:
+def test_dominated_chips_are_those_that_another_one_matches(table: tuple[Floats, Floats]) -> None:
     shares, _ = table
     is_dominated = dominated_columns(shares)
     kept = shares[:, ~is_dominated]
@@ -293,9 +287,7 @@ def test_weights_move_the_common_design() -> None:
 
 @given(table=tables(), mean=st.sampled_from(list(CommonMean)))
 @settings(max_examples=60, deadline=None)
-def test_more_chips_never_cost_and_one_a_model_costs_nothing(
-    table: tuple[NDArray[np.float64], NDArray[np.float64]], mean: CommonMean
-) -> None:
+def test_more_chips_never_cost_and_one_a_model_costs_nothing(table: tuple[Floats, Floats], mean: CommonMean) -> None:
     shares, weights = table
     price = price_of_generality(table_of(shares.tolist(), weights.tolist()), (mean,))
     scores = [design.score for design in price.portfolios]

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Floats
 from phaze_opt.study.judging.statistics.bootstrap import difference_interval, mean_interval
 from phaze_opt.study.judging.statistics.rank_tests import (
     cliques,
@@ -86,7 +86,7 @@ def test_half_reached_counts_what_never_arrives() -> None:
     assert half_reached_by([3.0, 9.0], [3.0, 1.0], total=4.0) == 3.0
 
 
-def by_inclusion_exclusion(gains: NDArray[np.float64]) -> float:
+def by_inclusion_exclusion(gains: Floats) -> float:
     total = 0.0
     for size in range(1, len(gains) + 1):
         for chosen in combinations(gains, size):
@@ -94,7 +94,7 @@ def by_inclusion_exclusion(gains: NDArray[np.float64]) -> float:
     return total
 
 
-def by_cells_of_a_grid(gains: NDArray[np.float64], size: int) -> float:
+def by_cells_of_a_grid(gains: Floats, size: int) -> float:
     axes = np.meshgrid(*[np.arange(size) + 0.5] * gains.shape[1], indexing="ij")
     cells = np.stack([axis.ravel() for axis in axes], axis=1)
     return float((gains[:, None, :] >= cells[None, :, :]).all(axis=2).any(axis=0).sum())

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Sequence
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import Spread
 from phaze_opt.certify.check.plans.free_plans import CutPlan, FixedPlan, FreePlanner, FreePlans, quick_cut, quick_fixed
@@ -11,11 +10,9 @@ from phaze_opt.certify.check.plans.left_out import Layers, other_spreads, total_
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.certify.check.plans.plan_check import Paces, PlanCheck
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Floats, Indices
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.workload import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
 
 CHUNK_BYTES = 256 << 20
 """Bounds of all plans on the chips that are looked at together."""
@@ -102,7 +99,7 @@ class CutCheck:
             return np.asarray(start)
         quick = np.concatenate([quick_fixed(plans, paces.of(traffic)) for traffic, plans in free.fixed.items()])
 
-        def exact(row: int, chips: Ints) -> Floats:
+        def exact(row: int, chips: Indices) -> Floats:
             plan = fixed[row]
             return plan.lower_s(paces.of(plan.traffic_number).of_chips(chips), stack)
 
@@ -185,7 +182,7 @@ def chunk_size(num_plans: int) -> int:
     return max(1, min(MAX_CHUNK, CHUNK_BYTES // (8 * max(1, num_plans))))
 
 
-def least_of(quick: Floats, exact: Callable[[int, Ints], Floats], start: Floats | None = None) -> Floats:
+def least_of(quick: Floats, exact: Callable[[int, Indices], Floats], start: Floats | None = None) -> Floats:
     """The least over rows of exact values, of which only those are worked out that quick ones let be least.
 
     Args:
@@ -195,7 +192,7 @@ def least_of(quick: Floats, exact: Callable[[int, Ints], Floats], start: Floats 
     """
     least = np.full(quick.shape[1], np.inf) if start is None else start.copy()
 
-    def look(row: int, chips: Ints) -> None:
+    def look(row: int, chips: Indices) -> None:
         least[chips] = np.minimum(least[chips], exact(row, chips))
         quick[row, chips] = np.inf
 

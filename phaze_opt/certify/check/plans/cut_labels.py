@@ -14,13 +14,10 @@ Kernels; numba is loaded with this module.
 """
 
 import numpy as np
-from numpy.typing import NDArray
 
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 BEHIND, ENDS, SYNC, SURE, HIDER = range(5)
 """Columns of labels: B, V, P, Q, M."""
 FORWARD, BACKWARD = 0, 1

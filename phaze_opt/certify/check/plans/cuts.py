@@ -4,17 +4,14 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.certify.check.plans.pipeline import StageKind, StepShape, shown_s, stage_seconds
 from phaze_opt.certify.check.plans.tabled import PlanTabler
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 CHOICES = tuple(Recompute)
 """Recomputations, in the order of the last axis of `most_blocks`."""
 

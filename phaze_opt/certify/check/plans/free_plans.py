@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import chunk_cuts
 from phaze_opt.certify.check.plans.cuts import (
@@ -31,12 +30,9 @@ from phaze_opt.certify.check.plans.quick import (
 )
 from phaze_opt.certify.check.plans.tabled import PlanTabler
 from phaze_opt.certify.check.plans.wires import together
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

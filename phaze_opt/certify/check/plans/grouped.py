@@ -15,7 +15,6 @@ from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.certificate import SolvedFusion, SolvedGroup, SolvedPart, SolvedPlan, SolvedRun
 from phaze_opt.certify.check.plans.layer_sets import BACKWARD, BLOCK, FORWARD, LayerSet, build_set_graph
@@ -26,12 +25,12 @@ from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.operator import Operator, OperatorGraph
 from phaze_opt.graph.residency import with_reserve
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-Floats = NDArray[np.float64]
 _MOST_PARTS = 8
 
 

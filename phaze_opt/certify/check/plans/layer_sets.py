@@ -4,7 +4,6 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.problem_data import CORES_USED, PhaseGraph
 from phaze_opt.graph.attention import is_attention_core
@@ -14,12 +13,12 @@ from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
 from phaze_opt.graph.residency import operators_again, run_again
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-Floats = NDArray[np.float64]
 EMBEDDING, BLOCK, HEAD = 0, 1, -1
 """Parts of a model: all before the blocks, one block (which may be several layers), all behind them. Of blocks that
 differ each kind is a part; the first of them stands at `BLOCK`."""

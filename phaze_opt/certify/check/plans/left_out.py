@@ -9,16 +9,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import Spread, every_spread, first_spreads
 from phaze_opt.certify.check.plans.layer_sets import BACKWARD, FORWARD, HEAD, LayerSet
 from phaze_opt.certify.check.plans.wires import Wires
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.workload import Workload
 
-Floats = NDArray[np.float64]
 SLACK = 1.0 - 1e-12
 Layers = tuple[int, int, int]
 """Tensor, context and micro-batch."""

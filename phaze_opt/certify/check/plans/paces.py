@@ -8,15 +8,14 @@ from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.layer_sets import AGAIN, BACKWARD, EVERY, FORWARD, HEAD, PARTLY, UPDATE, LayerSet
 from phaze_opt.certify.check.plans.wires import Sent, Wires, together
 from phaze_opt.graph.operator import Collective, CollectiveGroup
+from phaze_opt.record.arrays import Floats, Indices
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
 
-Floats = NDArray[np.float64]
 _ALONE: Mapping[tuple[int, int], float] = MappingProxyType({})
 LAUNCH_POWER = 12.0
 """Device and host run side by side: a pass takes this norm of their times (decision 0196)."""
@@ -96,7 +95,7 @@ class LayerPace:
     attention: Floats
     update: Floats
 
-    def of_chips(self, chosen: NDArray[np.intp]) -> "LayerPace":
+    def of_chips(self, chosen: Indices) -> "LayerPace":
         """Some of the chips."""
         return LayerPace(
             self.forward[:, chosen],

@@ -15,14 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.layer_sets import EMBEDDING, HEAD
 from phaze_opt.certify.check.plans.paces import LayerPace
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.software import TrainingStack
 
-Floats = NDArray[np.float64]
 BACKWARD_SHARE = 2.0 / 3.0
 """Of ZeRO 3's traffic: one gather of two, and the gradients."""
 

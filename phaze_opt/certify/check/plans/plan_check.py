@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property, partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import Spread, admitted_plans, even_blocks
 from phaze_opt.certify.check.plans.grouped import GroupedLayers, group_layers
@@ -16,12 +15,9 @@ from phaze_opt.certify.check.plans.tabled import PlanTabler, TabledPlan
 from phaze_opt.certify.check.problem_data import PhaseGraph
 from phaze_opt.graph.operator import Operator
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
 from phaze_opt.workload.workload import Workload
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.intp]
-
 
 CHOICES = tuple(Recompute)
 """Recomputations, in their order."""

@@ -10,15 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.layer_sets import BLOCK
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.certify.check.plans.pipeline import StageKind, StepShape
+from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import Recompute
 from phaze_opt.workload.software import TrainingStack
 
-Floats = NDArray[np.float64]
 Choice = tuple[StageKind, tuple[Recompute, ...]]
 """A kind of stage, and the recomputations that it has room for: it takes the one of the least load."""
 SLACK = 1.0 - 1e-9

@@ -6,16 +6,15 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.layer_sets import BLOCK, EMBEDDING, HEAD, LayerSet, expert_shards
 from phaze_opt.certify.check.problem_data import copied_bytes
 from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import StackMemory, TrainingStack
 from phaze_opt.workload.training import TrainingSpec
 
-Floats = NDArray[np.float64]
 _PARTS = (EMBEDDING, BLOCK, HEAD)
 _GRAPH_LOGIT_BYTES = 2
 _LOGITS = "logits"
@@ -92,7 +91,7 @@ class PlanRoom:
             dense -= self.layers.shared_twice
         return float(self._sharded(float(dense), float(experts))) + self._copied(layers)
 
-    def stage_bytes(self, stage: int, blocks: NDArray[np.int64], recompute: Recompute) -> Floats:
+    def stage_bytes(self, stage: int, blocks: Ints, recompute: Recompute) -> Floats:
         """Bytes of a stage with each of several numbers of blocks, shape as ``blocks``."""
         count = np.asarray(blocks, dtype=np.float64)
         return self.with_kept(self.lasting_bytes(stage, count), stage, count, recompute)

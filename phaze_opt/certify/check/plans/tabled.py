@@ -5,7 +5,6 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-from numpy.typing import NDArray
 
 from phaze_opt.certify.check.plans.admitted import even_blocks
 from phaze_opt.certify.check.plans.layer_sets import BLOCK, LayerSet, expert_layout, expert_shards, key_of
@@ -18,8 +17,6 @@ from phaze_opt.hardware.network import Network
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
-
-Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

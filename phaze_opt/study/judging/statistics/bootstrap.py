@@ -5,14 +5,15 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+
+from phaze_opt.record.arrays import Floats
 
 SEED = 0
 """Of the resampling: the same data have the same interval on every machine."""
 
 
 def mean_interval(
-    strata: Sequence[NDArray[np.float64]], weights: Sequence[float], *, confidence: float, num_resamples: int
+    strata: Sequence[Floats], weights: Sequence[float], *, confidence: float, num_resamples: int
 ) -> tuple[float, float]:
     """Interval of a weighted mean of the means of strata, each resampled by itself.
 
@@ -33,8 +34,8 @@ def mean_interval(
 
 
 def difference_interval(
-    first: Sequence[NDArray[np.float64]],
-    second: Sequence[NDArray[np.float64]],
+    first: Sequence[Floats],
+    second: Sequence[Floats],
     weights: Sequence[float],
     *,
     confidence: float,
@@ -56,7 +57,7 @@ def difference_interval(
 
 
 def _interval(
-    samples: Sequence[NDArray[np.float64]], factors: Sequence[float], *, confidence: float, num_resamples: int
+    samples: Sequence[Floats], factors: Sequence[float], *, confidence: float, num_resamples: int
 ) -> tuple[float, float]:
     """Interval of the sum of factor x mean; samples that do not vary are a constant."""
     varying = [(sample, factor) for sample, factor in zip(samples, factors, strict=True) if _varies(sample)]
@@ -67,7 +68,7 @@ def _interval(
         return constant, constant
     scales = [factor for _, factor in varying]
 
-    def statistic(*resampled: NDArray[np.float64], axis: int) -> Any:
+    def statistic(*resampled: Floats, axis: int) -> Any:
         return sum(scale * sample.mean(axis=axis) for scale, sample in zip(scales, resampled, strict=True))
 
     data = tuple(sample for sample, _ in varying)
@@ -79,7 +80,7 @@ def _interval(
 
 
 def _scipy_interval(
-    data: tuple[NDArray[np.float64], ...], statistic: Any, *, confidence: float, num_resamples: int, method: str
+    data: tuple[Floats, ...], statistic: Any, *, confidence: float, num_resamples: int, method: str
 ) -> tuple[float, float]:
     from scipy.stats import bootstrap
 
@@ -100,5 +101,5 @@ def _scipy_interval(
     return float(interval.low), float(interval.high)
 
 
-def _varies(sample: NDArray[np.float64]) -> bool:
+def _varies(sample: Floats) -> bool:
     return len(sample) > 1 and bool(np.ptp(sample) > 0.0)

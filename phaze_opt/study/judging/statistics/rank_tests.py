@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+
+from phaze_opt.record.arrays import Flags, Floats
 
 MAX_EXACT_ARRANGEMENTS = 20_000
 """Up to this many ways to deal tied values into two samples, all are tried instead of an approximation."""
 
 
-def mann_whitney_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def mann_whitney_p(first: Floats, second: Floats) -> float:
     """Two-sided p-value that two samples come from one distribution; 1 if all values are equal or a sample is empty.
 
     Exact without ties, exact over all arrangements with ties and few values, else by the normal approximation with
@@ -35,7 +36,7 @@ def mann_whitney_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> f
     return float(min(1.0, mannwhitneyu(first, second, alternative="two-sided", method=method).pvalue))
 
 
-def _one_against_many_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def _one_against_many_p(first: Floats, second: Floats) -> float:
     """The same test where a sample is a single value, which scipy refuses with ties: its place among all values."""
     single = first[0] if len(first) == 1 else second[0]
     pooled = np.concatenate([first, second])
@@ -47,7 +48,7 @@ def smallest_mann_whitney_p(num_first: int, num_second: int) -> float:
     return min(1.0, 2.0 / math.comb(num_first + num_second, num_first))
 
 
-def sign_p(sample: NDArray[np.float64], constant: float) -> float:
+def sign_p(sample: Floats, constant: float) -> float:
     """Two-sided p-value that the median of a sample is a constant (sign test; equal values are left out)."""
     below, above = int(np.count_nonzero(sample < constant)), int(np.count_nonzero(sample > constant))
     if below + above == 0:
@@ -62,7 +63,7 @@ def smallest_sign_p(num_values: int) -> float:
     return min(1.0, 2.0 / 2.0**num_values)
 
 
-def wilcoxon_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def wilcoxon_p(first: Floats, second: Floats) -> float:
     """Two-sided p-value that two treatments are alike over blocks; 1 if they are equal in every block.
 
     Ranks of zero differences are split evenly, as in Demsar, "Statistical comparisons of classifiers over multiple data
@@ -80,7 +81,7 @@ def wilcoxon_p(first: NDArray[np.float64], second: NDArray[np.float64]) -> float
     return float(min(1.0, wilcoxon(difference, zero_method="zsplit").pvalue))
 
 
-def signed_rank_lead(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def signed_rank_lead(first: Floats, second: Floats) -> float:
     """By how much of the signed-rank sum ``first`` is lower (better) than ``second``: the side Wilcoxon's test takes.
 
     Returns:
@@ -92,7 +93,7 @@ def signed_rank_lead(first: NDArray[np.float64], second: NDArray[np.float64]) ->
     return float(np.sum(np.sign(difference) * rankdata(np.abs(difference))))
 
 
-def friedman_p(blocks: NDArray[np.float64]) -> float | None:
+def friedman_p(blocks: Floats) -> float | None:
     """P-value that all treatments are alike, by Friedman's chi-square with the correction for ties.
 
     Args:
@@ -110,7 +111,7 @@ def friedman_p(blocks: NDArray[np.float64]) -> float | None:
     return float(friedmanchisquare(*blocks.T).pvalue)
 
 
-def mean_ranks(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
+def mean_ranks(blocks: Floats) -> Floats:
     """Mean rank of each treatment over blocks, 1 for the lowest value, ties sharing their mean rank.
 
     Args:
@@ -118,7 +119,7 @@ def mean_ranks(blocks: NDArray[np.float64]) -> NDArray[np.float64]:
     """
     from scipy.stats import rankdata
 
-    ranks: NDArray[np.float64] = rankdata(blocks, axis=1).mean(axis=0)
+    ranks: Floats = rankdata(blocks, axis=1).mean(axis=0)
     return ranks
 
 
@@ -136,7 +137,7 @@ def holm_adjust(p_values: Sequence[float]) -> tuple[float, ...]:
     return tuple(adjusted)
 
 
-def vargha_delaney(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def vargha_delaney(first: Floats, second: Floats) -> float:
     """Probability that a value of ``first`` is lower (better) than one of ``second``, ties counted half.
 
     Vargha and Delaney, "A critique and improvement of the CL common language effect size statistics" (2000), for a
@@ -146,13 +147,13 @@ def vargha_delaney(first: NDArray[np.float64], second: NDArray[np.float64]) -> f
     return float((np.count_nonzero(difference > 0) + 0.5 * np.count_nonzero(difference == 0)) / difference.size)
 
 
-def paired_superiority(first: NDArray[np.float64], second: NDArray[np.float64]) -> float:
+def paired_superiority(first: Floats, second: Floats) -> float:
     """Share of blocks in which ``first`` is lower (better), ties counted half; the paired form of A."""
     difference = np.asarray(second) - np.asarray(first)
     return float((np.count_nonzero(difference > 0) + 0.5 * np.count_nonzero(difference == 0)) / difference.size)
 
 
-def cliques(is_different: NDArray[np.bool_]) -> tuple[tuple[int, int], ...]:
+def cliques(is_different: Flags) -> tuple[tuple[int, int], ...]:
     """Maximal runs of at least two ranked treatments of which no pair differs, as (first, last), not within another.
 
     Args:

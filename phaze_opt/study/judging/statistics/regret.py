@@ -4,13 +4,14 @@ from bisect import bisect_left
 from collections.abc import Sequence
 
 import numpy as np
-from numpy.typing import NDArray
+
+from phaze_opt.record.arrays import Floats
 
 MAX_DIMENSIONS = 3
 """Objectives that a hypervolume is computed of."""
 
 
-def regret_curve(values: Sequence[float | None], best: float) -> NDArray[np.float64]:
+def regret_curve(values: Sequence[float | None], best: float) -> Floats:
     """Relative simple regret after each evaluation, ``1 - best so far / best``.
 
     Args:
@@ -28,13 +29,13 @@ def regret_curve(values: Sequence[float | None], best: float) -> NDArray[np.floa
     return np.clip(1.0 - np.maximum(so_far, 0.0) / best, 0.0, 1.0)
 
 
-def evaluations_to(curve: NDArray[np.float64], target: float) -> int | None:
+def evaluations_to(curve: Floats, target: float) -> int | None:
     """Evaluations until the curve was at most the target; None if it never was."""
     reached = np.flatnonzero(curve <= target)
     return int(reached[0]) + 1 if len(reached) else None
 
 
-def area_under_curve(curve: NDArray[np.float64], budget: int) -> float:
+def area_under_curve(curve: Floats, budget: int) -> float:
     """Mean of the curve over a budget; a search that ended early keeps its last value, an empty one is worth 1."""
     if len(curve) == 0:
         return 1.0
@@ -72,7 +73,7 @@ def half_reached_by(values: Sequence[float], weights: Sequence[float], *, total:
     return float(ordered[arrived[0]]) if len(arrived) else None
 
 
-def _ordered(values: Sequence[float], weights: Sequence[float]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def _ordered(values: Sequence[float], weights: Sequence[float]) -> tuple[Floats, Floats]:
     """Values in ascending order and the weight up to each."""
     if not len(values):
         message = "the median of nothing is undefined"
@@ -81,7 +82,7 @@ def _ordered(values: Sequence[float], weights: Sequence[float]) -> tuple[NDArray
     return array[order], np.cumsum(np.asarray(weights, dtype=np.float64)[order])
 
 
-def hypervolume(gains: NDArray[np.float64]) -> float:
+def hypervolume(gains: Floats) -> float:
     """Volume that points dominate above the origin, all objectives maximised.
 
     Three dimensions are swept from the highest third coordinate down, as in Fonseca, Paquete and Lopez-Ibanez, "An
@@ -153,9 +154,7 @@ class _Staircase:
         return gain
 
 
-def normalise_gains(
-    values: NDArray[np.float64], *, worst: NDArray[np.float64], best: NDArray[np.float64]
-) -> NDArray[np.float64]:
+def normalise_gains(values: Floats, *, worst: Floats, best: Floats) -> Floats:
     """Objectives mapped so that 0 is the worst known value of each and 1 the best; 1 where both are the same.
 
     Args:
@@ -169,7 +168,7 @@ def normalise_gains(
     return np.where(is_flat, 1.0, shares)
 
 
-def hypervolume_curve(gains: Sequence[NDArray[np.float64] | None], *, num_objectives: int) -> NDArray[np.float64]:
+def hypervolume_curve(gains: Sequence[Floats | None], *, num_objectives: int) -> Floats:
     """Hypervolume after each evaluation.
 
     Args:
