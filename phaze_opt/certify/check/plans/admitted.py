@@ -145,7 +145,7 @@ def _expert_degrees(model: Workload, choices: PlanChoices, tensor: int) -> Itera
 
     A tensor group that is free and cannot share whole experts among its devices splits each of them.
     """
-    experts, splits = choices.expert or _divisors(model.num_experts), choices.expert_tensor or (0, 1)
+    experts, splits = choices.expert or divisors(model.num_experts), choices.expert_tensor or (0, 1)
     if not choices.expert_tensor and model.num_experts % tensor:
         splits = (*splits, tensor)
     if not model.has_experts:
@@ -162,7 +162,7 @@ def _is_left_out(model: Workload, choices: PlanChoices, *, tensor: int, expert: 
         return True
     if split == 0 or 0 not in (choices.expert_tensor or (0, 1)):
         return False
-    has_one = 1 in (choices.expert or _divisors(model.num_experts))
+    has_one = 1 in (choices.expert or divisors(model.num_experts))
     return (split == tensor and expert > 1) or (split == 1 and expert == tensor and has_one)
 
 
@@ -232,7 +232,8 @@ def chunk_cuts(num_layers: int, stages: int, chunks: int) -> tuple[tuple[int, ..
     return tuple(found)
 
 
-def _divisors(number: int) -> tuple[int, ...]:
+def divisors(number: int) -> tuple[int, ...]:
+    """All of them, rising."""
     return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
@@ -247,7 +248,7 @@ def first_spreads(
     most.
     """
     for micro_batch in choices.micro_batch:
-        fits = [each for each in _divisors(global_batch) if global_batch % (each * micro_batch) == 0]
+        fits = [each for each in divisors(global_batch) if global_batch % (each * micro_batch) == 0]
         for data in fits if not choices.data else [each for each in choices.data if each in fits]:
             room = min(devices // data, sum(layers))
             for pipeline in choices.pipeline or range(1, room + 1):
@@ -264,7 +265,7 @@ def every_spread(
 ) -> Iterator[tuple[int, int, int]]:
     """Everything else that the devices hold too; arguments as of `first_spreads`."""
     for micro_batch in set(choices.micro_batch):
-        for data in choices.data or _divisors(global_batch):
+        for data in choices.data or divisors(global_batch):
             if data <= devices and global_batch % (data * micro_batch) == 0:
                 most = min(devices // data, sum(layers))
                 yield from (
@@ -276,7 +277,7 @@ def _chunk_counts(model: Workload, choices: PlanChoices, pipeline: int, num_micr
     """Chunks a stage: equal ones, whole rounds of stages."""
     # Chunks are equal, so that blocks that differ make one a stage.
     is_equal = len(model.cut.units) == 1
-    for interleave in choices.interleave or (_divisors(model.num_units) if is_equal else (1,)):
+    for interleave in choices.interleave or (divisors(model.num_units) if is_equal else (1,)):
         chunks = pipeline * interleave
         divides = any((model.num_units + counted) % chunks == 0 for counted in range(ends + 1))
         is_round = pipeline > 1 and num_micro % pipeline == 0

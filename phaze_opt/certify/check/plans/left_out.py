@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.certify.check.plans.admitted import Spread, every_spread, first_spreads
+from phaze_opt.certify.check.plans.admitted import Spread, divisors, every_spread, first_spreads
 from phaze_opt.certify.check.plans.layer_sets import BACKWARD, FORWARD, HEAD, LayerSet
 from phaze_opt.certify.check.plans.wires import Wires
 from phaze_opt.objective.scenario import Scenario
@@ -93,7 +93,7 @@ def _chunks(model: Workload, choices: PlanChoices, stages: int, num_micro: int) 
     """One chunk a stage, and the most that may be."""
     if len(model.cut.units) > 1 or stages == 1 or num_micro % stages:
         return 1, 1
-    known = choices.interleave or range(1, model.num_units + 1)
+    known = choices.interleave or divisors(model.num_units)
     return 1, max((each for each in known if each * stages <= model.num_units + 2), default=1)
 
 
