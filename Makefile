@@ -24,7 +24,7 @@ help:
 	@echo "make test            every check: ruff, mypy, import-linter, pytest, in JOBS=2 processes"
 	@echo "make test-lab        installs the laboratory of lab/ beside the package, and runs its tests"
 	@echo "make test-slow       the checks that take minutes"
-	@echo "make endurance       2,000 damaged files a reader, 1,000 torn journals, 30 kills a command, 100 drawn certificates forged: hours"
+	@echo "make endurance       2,000 damaged files a reader, 2,000 drawn plans, 100 drawn certificates forged, 30 kills a command: hours"
 	@echo "make test-deep       property tests on newly drawn examples, ROUNDS=10 times over"
 	@echo "make test-newest     the main job and the quick tests with the newest dependencies, on each of PYTHONS=\"3.11 3.13\""
 	@echo "make test-lowest     the same with the lowest versions that pyproject.toml allows"
@@ -131,7 +131,7 @@ test-slow: $(VENV)/.installed-dev $(VENV)/.compiled
 	$(BIN)/pytest -m slow
 
 endurance: $(VENV)/.installed-onnx $(VENV)/.compiled
-	MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 LONG_TRIALS=100000 CERTIFICATES=100 FORGERIES=6 $(PYTEST) -m "slow or not slow" tests/endurance
+	DRAWN=2000 MUTANTS=2000 TRUNCATIONS=1000 KILLS=30 LONG_TRIALS=100000 CERTIFICATES=100 FORGERIES=6 $(PYTEST) -m "slow or not slow" tests/endurance
 
 test-lab: $(VENV)/.installed-lab $(VENV)/.compiled
 	$(PYTEST) lab/tests

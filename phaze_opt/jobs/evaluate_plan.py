@@ -44,6 +44,7 @@ from phaze_opt.objective.scheduled_plan import FusedPlan, PlannedModel, fuse_bes
 from phaze_opt.objective.shape_notes import shape_notes
 from phaze_opt.objective.silicon_options import chosen_silicon
 from phaze_opt.objective.software_notes import SoftwareChoice, assumed_note, error_share, software_notes, step_kinds
+from phaze_opt.plan.left_out import leave_out
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_search import Machine, PlanRanking, rank_plans, without_beaten
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
@@ -182,12 +183,13 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool, also: Parall
     ``also`` is another plan that is among them, whatever its stages.
     """
     model, training, devices, stack = job.model, job.training, job.num_devices, job.machine.stack
+    network = job.machine.network
     near = replace(choices, has_near_cuts=not has_cuts)
     first = near if model.has_experts else choices
     plans = list_plans(model, training, num_devices=devices, choices=first, stack=stack)
     if not len(plans) and not has_cuts:
         # Blocks that do not divide into the chunks asked for are cut as near to it as they can be.
-        plans = list_plans(model, training, num_devices=devices, choices=near, stack=stack)
+        first, plans = near, list_plans(model, training, num_devices=devices, choices=near, stack=stack)
     if not len(plans):
         raise no_plan_fault(explain_no_plan(model, training, num_devices=devices, choices=choices, stack=stack))
     bound_s = 0.0
@@ -198,7 +200,9 @@ def _rank(job: PlannedJob, choices: PlanChoices, *, has_cuts: bool, also: Parall
             plans = PlanColumns.joined([plans, PlanColumns.of([best.plan])])
     if also is not None and (also.blocks or also.stage_recompute):
         plans = PlanColumns.joined([plans, PlanColumns.of([also])])
-    return without_beaten(replace(rank_plans(model, training, plans, machine=job.machine), bound_s=bound_s))
+    others = leave_out(model, training, num_devices=devices, choices=first, network=network, stack=stack)
+    ranking = rank_plans(model, training, plans, machine=job.machine, others=others)
+    return without_beaten(replace(ranking, bound_s=bound_s))
 
 
 def _job(request: EvaluateRequest, model: Workload, chip: _Chip, machine: Machine, choices: PlanChoices) -> PlannedJob:

@@ -106,7 +106,8 @@ class ChipOptions:
         "Samples a micro-batch.",
         Kind.TEXT,
         panel=PLAN,
-        shown=f"what divides a replica's samples, up to {PLANNED_MICRO_BATCHES[-1]}; of Phaze's placements, 8",
+        shown=f"what divides a replica's samples, up to {PLANNED_MICRO_BATCHES[-1]} or a device's share; "
+        "of Phaze's placements, 8",
         alias="mbs",
     )
 

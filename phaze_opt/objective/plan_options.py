@@ -15,7 +15,7 @@ from phaze_opt.plan.plan_space import NoPlan
 from phaze_opt.plugins import PluginGroup, check_installed
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.workload.chain import CutPlaces
-from phaze_opt.workload.plan import FREE_MICRO_BATCH, PlanChoices, Recompute
+from phaze_opt.workload.plan import PlanChoices, Recompute, free_micro_batches
 from phaze_opt.workload.run_options import FLOAT8, RUN_OPTIONS, SELECTIVE
 from phaze_opt.workload.workload import Workload
 
@@ -90,7 +90,7 @@ def plan_choices(options: ScenarioOptions, micro_batches: tuple[int, ...], model
         context=options.context_parallel or (1,),
         expert=options.expert_parallel,
         interleave=options.interleave,
-        micro_batch=micro_batches or FREE_MICRO_BATCH,
+        micro_batch=micro_batches or free_micro_batches(options.global_batch, options.devices),
         zero=options.zero or (FREE_ZERO[1:] if options.state_shards else FREE_ZERO),
         state_shards=options.state_shards or (0,),
         recompute=recomputed(options.recompute),

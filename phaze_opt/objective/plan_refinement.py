@@ -143,7 +143,7 @@ class PlanRefinement:
         self, compiled: CompiledModel, degrees: PlanDegrees, chips: Sequence[ChipMakespans], scenario: Scenario
     ) -> None:
         """Start from bounds alone."""
-        self._compiled, self._degrees, self._scenario = compiled, degrees, scenario
+        self._compiled, self._first, self._degrees, self._scenario = compiled, degrees, degrees, scenario
         self._layers_of, self._chips = degrees.layers_of, tuple(chips)
         self._most_bytes = max(float(each.accelerator.hbm_bytes) for each in chips)
         self._found: dict[int, MixedPlan] = {}
@@ -152,6 +152,18 @@ class PlanRefinement:
         self._mips, self._num_searches = MipRuns(), 0
 
     def run(self) -> RefinedPlan | None:
+        """The fastest plan, plans that were left out at first among them; None if no plan fits."""
+        while True:
+            found = self._best()
+            limit_s = math.inf if found is None else found.best.ranked.time.seconds * (1.0 + SAME_STEP)
+            makespan_s = np.minimum.reduce([each.known_s for each in self._chips])
+            wider = self._first.wider(layer_classes(makespan_s, self._compiled.graph), limit_s)
+            if wider in (self._first, self._degrees):
+                return found
+            self._degrees, self._layers_of, self._layer_s = wider, wider.layers_of, None
+            self._found, self._open = {}, {}
+
+    def _best(self) -> RefinedPlan | None:
         """Look at the set of the least bound until it is one whose best plan is known; None if no plan fits."""
         values = self._closed_s(None)
         is_searched = np.zeros(len(values), dtype=np.bool_)
@@ -181,6 +193,7 @@ class PlanRefinement:
         attention_s = self._compiled.graph.of_parts(chip.attention_s, axis=-1, is_again=True)
         lower = LayerTimes(layer_classes(chip.lower_s, self._compiled.graph), attention_s)
         rows = np.flatnonzero(np.isin(self._layers_of, open_layers))
+        seconds = min(seconds, float(self._degrees.left_out_s(lower.classes_s[None])[0]))
         return self._degrees.least_step_s(lower, rows, self._most_bytes, limit_s=seconds)
 
     def _closed_s(self, chosen: Indices | None) -> Floats:

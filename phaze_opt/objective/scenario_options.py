@@ -326,7 +326,7 @@ class SpaceOptions:
         Kind.COUNTS,
         alias="mbs",
         high=MAX_MICRO_BATCH,
-        shown=f"what divides a replica's samples, up to {PLANNED_MICRO_BATCHES[-1]}, "
+        shown=f"what divides a replica's samples, up to {PLANNED_MICRO_BATCHES[-1]} or a device's share, "
         f"as phaze {_listed(USUAL_MICRO_BATCHES)}; or those of --space",
     )
     hbm_gb: tuple[int, ...] = _of_space(

@@ -27,6 +27,7 @@ from phaze_opt.objective.layer_fusion import FusedStep, fuse_step
 from phaze_opt.objective.plan_options import no_plan_fault
 from phaze_opt.objective.plan_refinement import SAME_STEP, ChipMakespans, PlanRefinement, layer_classes
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.plan.left_out import leave_out
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.plan.plan_space import explain_no_plan, list_plans
@@ -93,8 +94,11 @@ def plan_model(scenario: Scenario, model: Workload, *, prepare: Prepare = tuple)
         InputError: the choices leave no plan.
     """
     plans, choices, training = plans_of(scenario, model)
-    prices = price_plans(model, training, plans, network=scenario.cluster.network, stack=scenario.stack)
-    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices), prepare)
+    network, stack = scenario.cluster.network, scenario.stack
+    prices = price_plans(model, training, plans, network=network, stack=stack)
+    devices = scenario.cluster.num_devices
+    others = leave_out(model, training, num_devices=devices, choices=choices, network=network, stack=stack)
+    return PlannedModel(compile_steps(prices.sets, prepare=prepare), list_degrees(prices, choices, others), prepare)
 
 
 def plans_of(scenario: Scenario, model: Workload) -> tuple[PlanColumns, PlanChoices, TrainingSpec]:
@@ -223,9 +227,10 @@ def fuse_best_plan(
     """
     best = _fuse(planned, clock, first, name)
     unfused_s = best.fused.unfused_s
-    degrees, sets = planned.degrees, planned.prices.sets
+    sets = planned.prices.sets
     classes_s, attention_s = _freed_classes(planned.freed, clock)
-    layer_s = planned.prices.layer_s(classes_s[None], attention_s[None])
+    degrees = planned.degrees.wider(classes_s, best.seconds)
+    layer_s = degrees.prices.layer_s(classes_s[None], attention_s[None])
     closed, bound_s = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0], math.inf
     for number in np.argsort(comparable(closed), kind="stable").tolist():
         if closed[number] >= best.seconds:
@@ -333,6 +338,11 @@ def least_steps_s(planned: PlannedModel, bounds: MakespanBounds, *, memory_bytes
         classes_s = layer_classes(bounds.makespan_s[chips], graph, num_classes=1)
         layer_s = prices.layer_s(classes_s, graph.of_parts(bounds.attention_s[chips], axis=-1, is_again=True))
         least_s[chips] = planned.degrees.least_bounds_s(layer_s, memory_bytes[chips])
+        others_s = planned.degrees.left_out_s(classes_s)
+        for capacity in np.unique(memory_bytes[chips][np.isinf(least_s[chips])]).tolist():
+            if not planned.degrees.left_out_fits(capacity):
+                others_s[memory_bytes[chips] == capacity] = np.inf
+        least_s[chips] = np.minimum(least_s[chips], others_s)
     return least_s
 
 
@@ -349,11 +359,24 @@ def least_step(
         memory_bytes: of it.
         enough_s: a bound of so much need not be raised.
     """
-    degrees, layers_of = planned.degrees, planned.degrees.layers_of
     graph = planned.compiled.graph
     classes_s = layer_classes(bounds.makespan_s, graph)
     attention_s = graph.of_parts(bounds.attention_s, axis=-1, is_again=True)
-    layer_s = planned.prices.layer_s(classes_s, attention_s)
+    first = degrees = planned.degrees
+    while True:
+        layers, least_s = _least_of(degrees, classes_s, attention_s, memory_bytes=memory_bytes, enough_s=enough_s)
+        wider = first.wider(classes_s[0], least_s if math.isinf(least_s) else min(least_s, enough_s))
+        if wider in (first, degrees):
+            others_s = math.inf if math.isinf(least_s) else float(degrees.left_out_s(classes_s)[0])
+            return layers, min(least_s, others_s)
+        degrees = wider
+
+
+def _least_of(
+    degrees: PlanDegrees, classes_s: Floats, attention_s: Floats, *, memory_bytes: float, enough_s: float
+) -> tuple[int, float]:
+    """`least_step` over some sets of degrees; times of layers have an axis of one chip."""
+    layer_s, layers_of = degrees.prices.layer_s(classes_s, attention_s), degrees.layers_of
     values = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
     is_searched = np.zeros(len(values), dtype=np.bool_)
     while True:

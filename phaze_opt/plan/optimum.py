@@ -11,6 +11,7 @@ import numpy as np
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.errors import InputError
+from phaze_opt.plan.left_out import leave_out
 from phaze_opt.plan.plan_degrees import PlanDegrees, list_degrees
 from phaze_opt.plan.plan_search import Machine, RankedPlan, clock_sets
 from phaze_opt.plan.plan_space import list_plans
@@ -61,10 +62,22 @@ def optimal_plan(
     Raises:
         InputError: the degrees leave no plan.
     """
-    degrees = free_degrees(model, training, num_devices=num_devices, choices=choices, machine=machine)
-    prices = degrees.prices
-    times = clock_sets(prices, machine.clock)
-    layer_s, memory_bytes = prices.layer_s(times.classes_s[None], times.attention_s[None]), machine.memory_bytes
+    first = degrees = free_degrees(model, training, num_devices=num_devices, choices=choices, machine=machine)
+    times = clock_sets(first.prices, machine.clock)
+    while True:
+        best, num_searched = _best_of(degrees, times, machine.memory_bytes)
+        wider = first.wider(times.classes_s, np.inf if best is None else best.time.seconds * SLACK)
+        if wider in (first, degrees):
+            break
+        degrees = wider
+    if best is None:
+        return PlanOptimum(None, len(degrees), num_searched, degrees.least_bytes)
+    return PlanOptimum(best, len(degrees), num_searched, bound_s=_bound_s(degrees, times, machine, best.time.seconds))
+
+
+def _best_of(degrees: PlanDegrees, times: LayerTimes, memory_bytes: float) -> tuple[RankedPlan | None, int]:
+    """The best plan of some sets of degrees, if any fits, and how many were searched."""
+    layer_s = degrees.prices.layer_s(times.classes_s[None], times.attention_s[None])
     bounds = degrees.bounds_s(layer_s, memory_bytes=memory_bytes)[0]
     best: tuple[float, int, RankedPlan] | None = None
     num_searched = 0
@@ -84,10 +97,7 @@ def optimal_plan(
             key = float(comparable(found.time.seconds)), number + way * len(degrees)
             if best is None or key < best[:2]:
                 best = (*key, found)
-    if best is None:
-        return PlanOptimum(None, len(degrees), num_searched, degrees.least_bytes)
-    bound_s = _bound_s(degrees, times, machine, best[2].time.seconds)
-    return PlanOptimum(best[2], len(degrees), num_searched, bound_s=bound_s)
+    return None if best is None else best[2], num_searched
 
 
 def _bound_s(degrees: PlanDegrees, times: LayerTimes, machine: Machine, seconds: float) -> float:
@@ -96,6 +106,7 @@ def _bound_s(degrees: PlanDegrees, times: LayerTimes, machine: Machine, seconds:
     if not (isinstance(clock, ScheduleClock) and clock.has_gaps):
         return seconds
     lower = clock_sets(degrees.prices, clock, is_bound=True)
+    seconds = min(seconds, float(degrees.left_out_s(lower.classes_s[None])[0]))
     is_open = np.asarray((lower.classes_s < times.classes_s).any(axis=(1, 2, 3)))
     rows = np.flatnonzero(is_open[degrees.layers_of])
     return degrees.least_step_s(lower, rows, machine.memory_bytes, limit_s=seconds)
@@ -109,11 +120,11 @@ def free_degrees(
     Raises:
         InputError: there is none.
     """
-    plans = list_plans(
-        model, training, num_devices=num_devices, choices=replace(choices, has_cuts=True), stack=machine.stack
-    )
+    stack, network, choices = machine.stack, machine.network, replace(choices, has_cuts=True)
+    plans = list_plans(model, training, num_devices=num_devices, choices=choices, stack=stack)
     if not len(plans):
         message = f"the degrees given leave no parallel plan of {model.name}; leave more of them free"
         raise InputError(message)
-    prices = price_plans(model, training, plans, network=machine.network, stack=machine.stack)
-    return list_degrees(prices, choices)
+    prices = price_plans(model, training, plans, network=network, stack=stack)
+    others = leave_out(model, training, num_devices=num_devices, choices=choices, network=network, stack=stack)
+    return list_degrees(prices, choices, others)

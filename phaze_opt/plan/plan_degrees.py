@@ -33,8 +33,9 @@ from phaze_opt.plan.cuts import (
     least_choice_on,
     may_be_stages,
 )
+from phaze_opt.plan.left_out import LeftOut
 from phaze_opt.plan.plan_search import RankedPlan, step_memory
-from phaze_opt.plan.priced_plans import PricedPlans
+from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.plan.stage_room import (
     StageLimits,
     fitting_stages,
@@ -87,12 +88,15 @@ class PlanDegrees:
         set_rows: the first of each set's plans, shape (sets,).
         recomputes: what a stage may recompute.
         has_free_cuts: whether stages without interleaving are cut anywhere; else plans state their cuts.
+        left_out: spreads of other plans, where there are any.
     """
 
     prices: PricedPlans
     set_rows: Indices
     recomputes: tuple[Recompute, ...]
     has_free_cuts: bool
+    left_out: LeftOut | None = None
+    _wider: "tuple[Flags, PlanDegrees] | None" = field(default=None, repr=False)
     _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
     _cut_steps: OrderedDict[tuple[int, ParallelPlan], tuple[CompiledStep, Network, PlanMemory]] = field(
         default_factory=OrderedDict, repr=False
@@ -108,8 +112,7 @@ class PlanDegrees:
     @property
     def unit_counts(self) -> Floats:
         """How often each kind of unit comes in the model, shape (kinds,)."""
-        order = self.prices.sets[0].graph.cut.order
-        return np.bincount(order).astype(float)
+        return self.prices.unit_counts
 
     @property
     def has_equal_units(self) -> bool:
@@ -120,6 +123,42 @@ class PlanDegrees:
     def layers_of(self) -> Ints:
         """Which of ``prices.sets`` the layers of each set are timed as, shape (sets,)."""
         return self.prices.set_of[self.set_rows]
+
+    def left_out_s(self, classes_s: Floats) -> Floats:
+        """What plans that are not among these take at least on chips, shape (chips,), s, by `PricedPlans.totals_s`."""
+        if self.left_out is None:
+            return np.full(len(classes_s), np.inf)
+        return self.left_out.bounds_s(self.prices.totals_s(classes_s), self.prices.layers)
+
+    def left_out_fits(self, memory_bytes: float) -> bool:
+        """Whether some plan that is not among these may fit a device of ``memory_bytes``, where none of these does."""
+        wider = self.wider(np.zeros((len(self.prices.sets), 2 + len(self.unit_counts), 2, 1)), np.inf)
+        return wider is not self and bool(wider.may_fit(memory_bytes).any())
+
+    def wider(self, classes_s: Floats, limit_s: float) -> "PlanDegrees":
+        """These and the sets of all other plans that may take less than a limit; itself where there are none.
+
+        Args:
+            classes_s: of all sets of layers, shape (sets, layers, passes, classes), s; they are the same ever after.
+            limit_s: what some plan takes; infinite if none fits: then what needs the least memory is added.
+        """
+        if self.left_out is None:
+            return self
+        missing = self.left_out.below(self.prices.totals_s(classes_s[None])[0], self.prices.layers, limit_s)
+        if not missing.any():
+            return self
+        if self._wider is None or (missing & ~self._wider[0]).any():
+            missing = missing if self._wider is None else missing | self._wider[0]
+            self._wider = missing, self._with(missing)
+        return self._wider[1]
+
+    def _with(self, missing: Flags) -> "PlanDegrees":
+        """The sets of degrees with those of some spreads that were left out, whose layers are among those known."""
+        prices, left = self.prices, self.left_out
+        assert left is not None
+        plans = left.joined(prices.plans, missing)
+        own = price_plans(prices.sets[0].model, prices.training, plans, network=prices.network, stack=prices.stack)
+        return replace(list_sets(own, self.recomputes, has_free_cuts=self.has_free_cuts), left_out=left.take(~missing))
 
     def bounds_s(self, layer_s: Floats, chosen: Indices | None = None, *, memory_bytes: float = np.inf) -> Floats:
         """Closed bounds below the step of any plan of sets, shape (chips, sets), s.
@@ -412,9 +451,13 @@ class PlanDegrees:
         return None if found is None else found.stages
 
 
-def list_degrees(prices: PricedPlans, choices: PlanChoices) -> PlanDegrees:
-    """The sets of degrees of plans that recompute in every way, and are cut as the choices say."""
-    sets = prices.plans.without_recompute().twins()
-    _, first = np.unique(sets, return_index=True)
+def list_degrees(prices: PricedPlans, choices: PlanChoices, left_out: LeftOut | None = None) -> PlanDegrees:
+    """The sets of degrees of plans that recompute in every way, and are cut as the choices say; others are left out."""
     recomputes = tuple(dict.fromkeys(choices.stage_recompute)) or choices.recompute
-    return PlanDegrees(prices, np.sort(first), recomputes, not choices.blocks)
+    return replace(list_sets(prices, recomputes, has_free_cuts=not choices.blocks), left_out=left_out)
+
+
+def list_sets(prices: PricedPlans, recomputes: tuple[Recompute, ...], *, has_free_cuts: bool) -> PlanDegrees:
+    """The sets of degrees of plans; arguments as the fields."""
+    _, first = np.unique(prices.plans.without_recompute().twins(), return_index=True)
+    return PlanDegrees(prices, np.sort(first), recomputes, has_free_cuts)

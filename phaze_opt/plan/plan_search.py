@@ -18,6 +18,7 @@ from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
+from phaze_opt.plan.left_out import LeftOut
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.record.near_ties import comparable
@@ -188,7 +189,12 @@ class PlanRanking:
 
 
 def rank_plans(
-    model: Workload, training: TrainingSpec, plans: Iterable[ParallelPlan] | PlanColumns, *, machine: Machine
+    model: Workload,
+    training: TrainingSpec,
+    plans: Iterable[ParallelPlan] | PlanColumns,
+    *,
+    machine: Machine,
+    others: LeftOut | None = None,
 ) -> PlanRanking:
     """Every plan that is not refused for its memory, fastest step first; ties in the order given.
 
@@ -199,6 +205,7 @@ def rank_plans(
         training: batches, sequence and optimizer; each plan brings its micro-batch.
         plans: such as `plan_space.list_plans` gives.
         machine: devices and their network.
+        others: spreads of other plans, which are ranked too where they may be faster than the fastest.
 
     Raises:
         InputError: no plan is given.
@@ -211,6 +218,12 @@ def rank_plans(
     fitting = priced.fitting(machine.room_bytes)
     times = clock_sets(priced, machine.clock, fitting)
     seconds = priced.seconds(fitting, times.classes_s, times.attention_s)
+    if others is not None:
+        every, least_s = clock_sets(priced, machine.clock), float(seconds.min(initial=np.inf))
+        chosen = others.below(priced.totals_s(every.classes_s[None])[0], priced.layers, least_s)
+        if chosen.any():
+            plans, others = others.joined(plans, chosen), others.take(~chosen)
+            return rank_plans(model, training, plans, machine=machine, others=others)
     order = fitting[np.argsort(comparable(seconds), kind="stable")]
     ranked = RankedPlans(PlanDetails(priced, times, training.optimizer), order)
     misfits = np.delete(priced.peak_bytes, fitting)

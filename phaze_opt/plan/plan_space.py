@@ -1,9 +1,7 @@
 """The parallel plans that a model, a cluster and a batch admit, narrowed by what the user fixes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import product
-from math import isqrt
 from typing import Any
 
 import numpy as np
@@ -11,7 +9,8 @@ import numpy as np
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.record.arrays import Flags, Indices
+from phaze_opt.plan.plan_spreads import NUM_ENDS, first_spreads, free_spreads
+from phaze_opt.record.arrays import Flags, Ints
 from phaze_opt.record.input_files import shorten
 from phaze_opt.workload.plan import (
     FREE_EXPERT_TENSOR,
@@ -20,6 +19,7 @@ from phaze_opt.workload.plan import (
     PlanChoices,
     Recompute,
     chunked_cuts,
+    divisors,
     nearest_cut,
 )
 from phaze_opt.workload.plan_columns import NO_STAGES, RECOMPUTES, PlanColumns
@@ -27,10 +27,8 @@ from phaze_opt.workload.software import IDEAL_STACK, TrainingStack, launch_sizes
 from phaze_opt.workload.training import MAX_SAMPLES, TrainingSpec
 from phaze_opt.workload.workload import Workload
 
-_INDEPENDENT = ("micro_batch", "interleave", "expert", "expert_tensor", "zero", "state_shards")
+_INDEPENDENT = ("interleave", "expert", "expert_tensor", "zero", "state_shards")
 """Fields of a plan that take any of their choices, whatever the devices."""
-_ENDS = ("embedding", "head")
-"""Layers besides the blocks that a stage may have alone."""
 
 
 def list_plans(
@@ -40,43 +38,70 @@ def list_plans(
     num_devices: int,
     choices: PlanChoices,
     stack: TrainingStack = IDEAL_STACK,
+    spreads: Ints | None = None,
 ) -> PlanColumns:
-    """Every plan that the choices, the devices, the model and the software's launcher admit, in a fixed order.
+    """Plans that the choices, the devices, the model and the software's launcher admit, in a fixed order.
 
     Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); the batch
     divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
     same, because nothing is sharded or nobody shares it, only the first given is tried; of ways to lay out experts that
     come to the same, the one that says nothing of tensor groups.
+
+    Args:
+        model: what is trained.
+        training: batches, sequence and optimizer; each plan brings its micro-batch.
+        num_devices: of the cluster.
+        choices: what each field of a plan may be.
+        stack: training software.
+        spreads: tensor, context, stages, replicas and micro-batch of the plans, shape (5, spreads). Unless given, those
+            that are looked at first (`first_spreads`), and as many more as have layers that no plan of these has.
     """
-    is_fold_free, choices = not choices.expert_tensor, _resolved(choices, model)
-    parts = []
+    is_fold_free, choices = not choices.expert_tensor, resolved(choices, model)
     if choices.blocks and given_obstacle(model, choices):
         return PlanColumns.of([])
-    for tensor, context in product(choices.tensor, choices.context):
-        spreads = _spreads(model, num_devices // (tensor * context), choices, training.global_batch)
-        own = _with_split_experts(choices, model, tensor) if is_fold_free else choices
-        combined = _combined(tensor, context, sorted({each[:2] for each in spreads}), own)
-        of_plans = np.stack([combined.pipeline, combined.data, combined.micro_batch])
-        combined = combined.take(_are_among(of_plans, np.array(sorted(spreads), np.int64).reshape(-1, 3).T))
-        if choices.blocks:
-            combined = _with_given_stages(model, combined, choices)
-        elif choices.has_cuts:
-            combined = _with_cuts(combined, model.num_units)
-        elif choices.has_near_cuts:
-            combined = _with_near_cuts(combined, model)
-        parts.append(_admitted(model, training, combined, choices, stack))
-    plans = PlanColumns.joined([PlanColumns.of([]), *parts])
-    return plans.take(~_copies_in_group(plans)) if is_fold_free else plans
+
+    def listed(spreads: Ints, choices: PlanChoices) -> PlanColumns:
+        parts = []
+        for tensor, context in dict.fromkeys(zip(*spreads[:2].tolist(), strict=True)):
+            own = spreads[2:, (spreads[0] == tensor) & (spreads[1] == context)]
+            free = _with_split_experts(choices, model, tensor) if is_fold_free else choices
+            combined = _with_stages(model, _combined(tensor, context, own, free), choices)
+            parts.append(_admitted(model, training, combined, choices, stack))
+        plans = PlanColumns.joined([PlanColumns.of([]), *parts])
+        return plans.take(~_copies_in_group(plans)) if is_fold_free else plans
+
+    if spreads is not None:
+        return listed(spreads, choices)
+    plans = listed(first_spreads(model, num_devices, choices, training.global_batch), choices)
+    others = free_spreads(model, num_devices, choices, training.global_batch)
+    if not model.has_experts:
+        others = others[:, ~are_among(others[[0, 1, 4]], plans.spreads[[0, 1, 4]])]
+    one = replace(choices, recompute=choices.recompute[:1])
+    if model.has_experts:
+        one = replace(one, zero=choices.zero[:1], interleave=choices.interleave[:1])
+    found = listed(others, one)
+    found = found.take(~are_among(np.stack(found.layers), np.stack(plans.layers)))
+    more = listed(np.unique(found.spreads, axis=1), choices)
+    return PlanColumns.joined([plans, more.take(are_among(np.stack(more.layers), np.stack(found.layers)))])
 
 
-def _resolved(choices: PlanChoices, model: Workload) -> PlanChoices:
+def _with_stages(model: Workload, plans: PlanColumns, choices: PlanChoices) -> PlanColumns:
+    """The plans with the stages that are given, or with other cuts beside the even ones where the choices have them."""
+    if choices.blocks:
+        return _with_given_stages(model, plans, choices)
+    if choices.has_cuts:
+        return _with_cuts(plans, model.num_units)
+    return _with_near_cuts(plans, model) if choices.has_near_cuts else plans
+
+
+def resolved(choices: PlanChoices, model: Workload) -> PlanChoices:
     """The choices with free interleaving, expert and expert tensor degrees as the model admits, and stages given."""
     return replace(
         choices,
         pipeline=choices.pipeline or ((len(choices.blocks),) if choices.blocks else ()),
         recompute=(Recompute.NONE,) if choices.stage_recompute else choices.recompute,
-        interleave=choices.interleave or (_divisors(model.num_units) if has_equal_units(model) else (1,)),
-        expert=choices.expert or _divisors(model.num_experts),
+        interleave=choices.interleave or (divisors(model.num_units) if has_equal_units(model) else (1,)),
+        expert=choices.expert or divisors(model.num_experts),
         expert_tensor=_expert_tensors(choices, model),
     )
 
@@ -99,23 +124,19 @@ def _with_split_experts(choices: PlanChoices, model: Workload, tensor: int) -> P
     return choices
 
 
-def _divisors(number: int) -> tuple[int, ...]:
-    low = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
-    return tuple(sorted({*low, *(number // each for each in low)}))
-
-
-def _combined(tensor: int, context: int, degrees: Sequence[tuple[int, int]], choices: PlanChoices) -> PlanColumns:
-    """Pipeline and data degrees with every value of all else, admitted or not."""
+def _combined(tensor: int, context: int, spreads: Ints, choices: PlanChoices) -> PlanColumns:
+    """Stages, replicas and micro-batches, shape (3, spreads), with every value of all else, admitted or not."""
+    spreads = spreads[:, spreads[2] <= MAX_SAMPLES]
     free = [tuple(value for value in getattr(choices, name) if value <= MAX_SAMPLES) for name in _INDEPENDENT]
     free.append(tuple(RECOMPUTES.index(each) for each in choices.recompute))
     values = np.stack(np.meshgrid(*(np.array(each, np.int64) for each in free), indexing="ij"), -1)
     values = values.reshape(-1, len(free))
-    pipeline, data = np.repeat(np.array(degrees, np.int64).reshape(-1, 2), len(values), axis=0).T
-    columns = dict(zip((*_INDEPENDENT, "recompute"), np.tile(values, (len(degrees), 1)).T, strict=True))
+    pipeline, data, micro_batch = np.repeat(spreads, len(values), axis=1)
+    columns = dict(zip((*_INDEPENDENT, "recompute"), np.tile(values, (spreads.shape[1], 1)).T, strict=True))
     values_of_all = (tensor, context, int(choices.is_sequence_parallel and tensor > 1), 0)
     same = (np.full(len(data), each) for each in values_of_all)
     columns |= dict(zip(("tensor", "context", "is_sequence_parallel", "stages"), same, strict=True))
-    return PlanColumns(**columns, pipeline=pipeline, data=data)
+    return PlanColumns(**columns, pipeline=pipeline, data=data, micro_batch=micro_batch)
 
 
 def _with_cuts(plans: PlanColumns, num_layers: int) -> PlanColumns:
@@ -180,7 +201,7 @@ def _uneven_cuts(num_layers: int, pipeline: int, interleave: int) -> tuple[tuple
     """Cuts that are tried besides even ones, which may be among them."""
     if interleave > 1:
         return chunked_cuts(num_layers, pipeline, interleave)
-    if num_layers < pipeline <= num_layers + len(_ENDS):
+    if num_layers < pipeline <= num_layers + NUM_ENDS:
         return ((0, *[1] * (pipeline - 2), int(pipeline == num_layers + 1)),)
     return ()
 
@@ -397,7 +418,7 @@ def explain_no_plan(
         told = refusals(stack.name, stack.rules, launch_sizes(model, training, free.plan(0))) if len(free) else ()
         if told:
             return NoPlan(told[0], is_refused=True)
-        return NoPlan(_explain(model, training, num_devices, _resolved(choices, model)))
+        return NoPlan(_explain(model, training, num_devices, resolved(choices, model)))
     except InputError as error:
         return NoPlan(str(error).removeprefix(f"'{error.key}': "), error.key or "")
 
@@ -422,44 +443,15 @@ def _explain(model: Workload, training: TrainingSpec, num_devices: int, choices:
             f"tensor {tensor} x context {context} x pipeline {pipeline} x data {data} takes {needed} devices of "
             f"{num_devices}; give smaller degrees or more devices"
         )
-    least = {name: min(getattr(choices, name)) for name in _INDEPENDENT}
+    least = {name: min(getattr(choices, name)) for name in ("micro_batch", *_INDEPENDENT)}
     is_split = choices.is_sequence_parallel and tensor > 1
     plan = ParallelPlan(tensor, pipeline, data, context, **least, blocks=choices.blocks)
     obstacle = plan_obstacle(model, training, replace(plan, is_sequence_parallel=is_split))
     return obstacle or "no combination of the degrees given fits the devices and the batch; leave more of them free"
 
 
-def _are_among(columns: Indices, known: Indices) -> Flags:
+def are_among(columns: Ints, known: Ints) -> Flags:
     """Which columns are among others of as many rows."""
     _, place = np.unique(np.concatenate([known, columns], axis=1), axis=1, return_inverse=True)
     place = place.reshape(-1)
     return np.isin(place[known.shape[1] :], place[: known.shape[1]])
-
-
-def _spreads(model: Workload, devices: int, choices: PlanChoices, batch: int) -> set[tuple[int, int, int]]:
-    """Stages, replicas and micro-batches on the devices that tensor and context groups leave.
-
-    Of stages and replicas that are free neither could be more: replicas are the most that the batch divides into beside
-    the stages, stages the most that the devices hold beside the replicas, of blocks and in all; any number where each
-    replica has one micro-batch. Stages beside given replicas are those that divide the devices, too.
-    """
-    most = min(devices, model.num_units + len(_ENDS) * (choices.has_cuts or bool(choices.blocks)))
-    found = set()
-    for micro_batch in (each for each in choices.micro_batch if each > 0):
-        if choices.data:
-            held = {data: range(1, min(most, devices // data) + 1) for data in choices.data if 0 < data <= devices}
-            free = {
-                data: [p for p in stages if devices % p == 0 or p in (stages[-1], min(stages[-1], model.num_units))]
-                for data, stages in held.items()
-            }
-            pairs = [(p, data) for data in held for p in choices.pipeline or free[data] if 0 < p * data <= devices]
-        else:
-            counts = _divisors(batch // micro_batch) if batch % micro_batch == 0 else ()
-            stages = [each for each in choices.pipeline or range(1, most + 1) if 0 < each <= devices]
-            pairs = [(p, max((each for each in counts if each * p <= devices), default=0)) for p in stages]
-            # Stages of the embedding or the head alone are more than the blocks can be cut into.
-            tallest = {(data, p > model.num_units): p for p, data in sorted(pairs)}
-            is_whole = {d: bool(choices.pipeline) or d * micro_batch == batch for _, d in pairs}
-            pairs = [(p, d) for p, d in pairs if d and (is_whole[d] or tallest[d, p > model.num_units] == p)]
-        found |= {(*pair, micro_batch) for pair in pairs}
-    return found

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
+from phaze_opt.cost.compiled_step import BACKWARD, FORWARD, CompiledStep, blocks_of
 from phaze_opt.cost.plan_memory import peak_bytes
 from phaze_opt.cost.price_rows import PriceRows, layer_times, price_rows
 from phaze_opt.cost.price_step import StackColumns, price_batch
@@ -12,7 +12,7 @@ from phaze_opt.cost.step_table import StepTable, build_table
 from phaze_opt.cost.step_table_parts import list_layouts
 from phaze_opt.cost.step_time import StepTimes
 from phaze_opt.hardware.network import Network
-from phaze_opt.record.arrays import Floats, Indices
+from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.workload.plan_columns import PlanColumns
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec
@@ -50,6 +50,30 @@ class PricedPlans:
     def set_of(self) -> Indices:
         """Of each plan, which of `sets` its layers are timed as, shape (plans,)."""
         return self.table.graph_of_group[self.table.plans.group]
+
+    @property
+    def layers(self) -> Ints:
+        """Tensor, context and micro-batch of every set of layers, shape (3, sets)."""
+        plans = (step.plan for step in self.sets)
+        return np.array([(plan.tensor, plan.context, plan.micro_batch) for plan in plans], np.int64).T
+
+    @property
+    def unit_counts(self) -> Floats:
+        """How often each kind of unit comes in the model, shape (kinds,)."""
+        return np.bincount(self.sets[0].graph.cut.order).astype(float)
+
+    def totals_s(self, classes_s: Floats) -> Floats:
+        """Passes of a micro-batch through all layers, at least: without what is sent or launched.
+
+        Args:
+            classes_s: as `layer_s` takes it.
+
+        Returns:
+            Shape (chips, sets), s.
+        """
+        runs_s = classes_s[..., (FORWARD, BACKWARD), :].sum(axis=(-2, -1))
+        head = min(1.0, self.stack.loss_traffic, 1.0 / self.stack.lone_head_efficiency)
+        return np.asarray((runs_s * np.array([1.0, *self.unit_counts, head])).sum(axis=-1))
 
     def fitting(self, memory_bytes: float) -> Indices:
         """Numbers of the plans that fit a device of ``memory_bytes``, in order."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from math import isqrt
 from typing import Annotated, Any
 
 from phaze_opt.errors import InputError
@@ -296,6 +297,25 @@ FREE_TENSOR = (1, 2, 4, 8)
 """Tensor degrees tried where none is given: a node's devices."""
 FREE_MICRO_BATCH = tuple(range(1, 17))
 """Micro-batches tried where none is given: those of them that divide a replica's samples."""
+
+
+LARGEST_FREE = 1 << 16
+"""The largest of them where each device has more samples than that."""
+
+
+def free_micro_batches(global_batch: int, num_devices: int) -> tuple[int, ...]:
+    """Micro-batches tried of a batch where none is given: up to 16, or up to what the batch has for each device."""
+    share, last = global_batch // num_devices, FREE_MICRO_BATCH[-1]
+    larger = (each for each in divisors(global_batch) if last < each <= min(share, LARGEST_FREE))
+    return (*FREE_MICRO_BATCH, *larger)
+
+
+def divisors(number: int) -> tuple[int, ...]:
+    """All of them, rising."""
+    low = [each for each in range(1, isqrt(number) + 1) if number % each == 0]
+    return tuple(sorted({*low, *(number // each for each in low)}))
+
+
 FREE_EXPERT_TENSOR = (0, 1)
 """Experts split by the whole tensor group, or whole ones spread over at least one such group (``expert`` from t on).
 
@@ -308,9 +328,9 @@ whole experts within a group, and degrees between, are tried where they are give
 class PlanChoices:
     """What each field of a plan may be; an empty tuple leaves a degree to the devices and the model.
 
-    Free pipeline and data degrees are all pairs of which neither could be more on the devices (`plan.plan_space`); data
-    degrees divide the batch. Free expert and interleaving degrees are those that divide the model's experts and blocks,
-    free expert tensor degrees `FREE_EXPERT_TENSOR`.
+    Free pipeline and data degrees are all that the devices hold; data degrees divide the batch. Free expert and
+    interleaving degrees are those that divide the model's experts and blocks, free expert tensor degrees
+    `FREE_EXPERT_TENSOR`.
     """
 
     tensor: tuple[int, ...] = FREE_TENSOR

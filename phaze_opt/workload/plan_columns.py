@@ -98,6 +98,16 @@ class PlanColumns:
         """Whether each plan's stages are cut as evenly as they can be, shape (plans,)."""
         return np.array([not blocks for blocks, *_ in self.stage_choices])[self.stages]
 
+    @property
+    def spreads(self) -> Ints:
+        """Tensor, context, stages, replicas and micro-batch of each plan, shape (5, plans)."""
+        return np.stack([self.tensor, self.context, self.pipeline, self.data, self.micro_batch])
+
+    @property
+    def layers(self) -> tuple[Ints, ...]:
+        """Degrees that decide what the layers of each plan are, five of shape (plans,)."""
+        return self.tensor, self.context, self.expert, self.expert_tensor, self.micro_batch
+
     def without_recompute(self) -> "PlanColumns":
         """The same plans, but that none recomputes anything."""
         cuts = {(each[0], each[2]): place for place, each in reversed(list(enumerate(self.stage_choices)))}

@@ -11,6 +11,7 @@ from kits.planned import WIDE, checker, compiled, draw_times, planned_scenario, 
 
 from phaze_opt.certify.check.plans.admitted import admitted_plans
 from phaze_opt.certify.check.plans.layer_sets import key_of
+from phaze_opt.certify.check.plans.left_out import other_spreads
 from phaze_opt.certify.check.plans.plan_check import StagedPlan
 from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.plan_memory import plan_memory
@@ -21,6 +22,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Chunking, Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.compile import compile_steps
+from phaze_opt.plan.left_out import leave_out
 from phaze_opt.plan.plan_search import step_memory
 from phaze_opt.plan.plan_space import list_plans, plan_obstacle
 from phaze_opt.workload.config import load_model
@@ -60,7 +62,7 @@ def random_cuts(rng, plan, num_layers):
     )
 
 
-def admitted_of(scenario, *, has_cuts=False):
+def admitted_of(scenario, *, has_cuts=False, spreads=None):
     """The checker's plans, without the layers that they are priced by."""
     model = scenario.models[0]
     return admitted_plans(
@@ -71,6 +73,7 @@ def admitted_of(scenario, *, has_cuts=False):
         sequence_length=scenario.training_of(model, 1).sequence_length,
         rules=scenario.stack.rules,
         has_cuts=has_cuts,
+        spreads=spreads,
     )
 
 
@@ -107,8 +110,8 @@ def test_the_plans_are_those_that_are_searched(space, name, has_cuts, num_layers
 
 
 @pytest.mark.parametrize("name", ["tiny", "mixtral-8x7b"])
-def test_free_stages_and_replicas_leave_no_room_on_any_cluster(name):
-    """Both codes list the same plans of clusters and batches that share no divisor, whatever is free."""
+def test_both_codes_leave_out_the_same_stages_and_replicas(name):
+    """Both codes list the same plans of clusters and batches that share no divisor, and bound the same others alike."""
     rng, model = random.Random(name), load_model(name)
     experts = {"expert": (), "expert_tensor": ()} if model.has_experts else {}
     for _ in range(25):
@@ -120,9 +123,21 @@ def test_free_stages_and_replicas_leave_no_room_on_any_cluster(name):
         searched = {replace(each, blocks=()) for each in list_plans(model, training, num_devices=devices, choices=free)}
         assert searched == set(admitted_of(scenario, has_cuts=True))
         assert searched or pipeline or data
-        for plan in searched if not (pipeline or data) else ():
-            more = range(plan.data + 1, devices // (plan.tensor * plan.pipeline) + 1)
-            assert not [each for each in more if batch % (each * plan.micro_batch) == 0]
+        others = leave_out(
+            model, training, num_devices=devices, choices=free, network=scenario.cluster.network, stack=scenario.stack
+        )
+        known = {
+            key: own
+            for each in other_spreads(scenario, model, choices).times_total.values()
+            for key, own in each.items()
+        }
+        times = dict(zip(zip(*others.spreads.tolist(), strict=True), others.times_total.tolist(), strict=True))
+        assert times == pytest.approx(known, rel=1e-12)
+        sampled = rng.sample(sorted(times), min(20, len(times)))
+        rows = np.array(sampled, np.int64).reshape(-1, 5).T
+        more = list_plans(model, training, num_devices=devices, choices=free, spreads=rows)
+        admitted = admitted_of(scenario, has_cuts=True, spreads=set(sampled))
+        assert {replace(each, blocks=()) for each in more} == set(admitted)
 
 
 RULES = {load_stack(name, load_fitted()).rules: name for name in list_stacks()}

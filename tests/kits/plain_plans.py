@@ -33,12 +33,14 @@ _INDEPENDENT = ("micro_batch", "interleave", "expert", "expert_tensor", "zero", 
 def plain_plans(
     model: ModelSpec, training: TrainingSpec, *, num_devices: int, choices: PlanChoices
 ) -> Iterator[ParallelPlan]:
-    """Every plan that the choices, the devices and the model admit, in a fixed order.
+    """Plans that the choices, the devices and the model admit, in a fixed order: of the fewest idle devices, and last
+    those whose layers none of these has.
 
     Interleaving needs blocks and micro-batches that divide evenly (Narayanan et al. 2021, section 2.2); the batch
     divides into replicas and micro-batches, as training software demands. Of ZeRO stages and shards that come to the
     same, because nothing is sharded or nobody shares it, only the first given is tried.
     """
+    known, crowded = set(), []
     free = tuple(product(*(getattr(choices, name) for name in (*_INDEPENDENT, "recompute"))))
     for tensor, context in product(choices.tensor, choices.context):
         is_split = choices.is_sequence_parallel and tensor > 1
@@ -47,14 +49,24 @@ def plain_plans(
             for values in free:
                 rest = dict(zip((*_INDEPENDENT, "recompute"), values, strict=True))
                 spread = pipeline, data, rest["micro_batch"]
-                if min(spread) < 1 or _is_crowded(model, training, spread, devices, choices):
+                if min(spread) < 1:
                     continue
                 try:
                     plan = ParallelPlan(tensor, pipeline, data, context, **rest, is_sequence_parallel=is_split)
                 except InputError:
                     continue
-                if _is_possible(model, training, plan) and not _is_repeated(plan, choices):
+                if not _is_possible(model, training, plan) or _is_repeated(plan, choices):
+                    continue
+                if _is_crowded(model, training, spread, devices, choices):
+                    crowded.append(plan)
+                else:
+                    known.add(_layers_of(plan))
                     yield plan
+    yield from (plan for plan in crowded if _layers_of(plan) not in known)
+
+
+def _layers_of(plan: ParallelPlan) -> tuple[int, ...]:
+    return plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.micro_batch
 
 
 def _is_repeated(plan: ParallelPlan, choices: PlanChoices) -> bool:

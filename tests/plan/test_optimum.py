@@ -30,7 +30,8 @@ from phaze_opt.plan.cuts import best_choice, least_bound_s
 from phaze_opt.plan.optimum import free_degrees, optimal_plan
 from phaze_opt.plan.plan_degrees import PlanDegrees
 from phaze_opt.plan.plan_search import Machine, clock_sets, step_memory
-from phaze_opt.plan.plan_space import list_plans, plan_obstacle
+from phaze_opt.plan.plan_space import list_plans, plan_obstacle, resolved
+from phaze_opt.plan.plan_spreads import free_spreads
 from phaze_opt.plan.stage_room import fitting_stages, stage_sizes
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute
@@ -98,7 +99,9 @@ def price_all(model, machine: Machine, plan: ParallelPlan, recomputes) -> tuple[
 def brute_force(model, machine: Machine, num_devices: int, choices: PlanChoices):
     """Times and peaks of every plan there is."""
     one_way = replace(choices, recompute=(Recompute.NONE,), has_cuts=True)
-    plans = list_plans(model, training_of(model), num_devices=num_devices, choices=one_way)
+    known, training = resolved(one_way, model), training_of(model)
+    spreads = free_spreads(model, num_devices, known, training.global_batch)
+    plans = list_plans(model, training, num_devices=num_devices, choices=one_way, spreads=spreads)
     degrees = {replace(each, blocks=()) for each in plans}
     found = [price_all(model, machine, each, choices.recompute) for each in degrees]
     return np.concatenate([seconds for _, seconds, _ in found]), np.concatenate([peaks for *_, peaks in found])

@@ -9,7 +9,7 @@ from phaze_opt.certify.check.plan_bounds import PlannedModels
 from phaze_opt.certify.check.plans.admitted import chunk_cuts, even_blocks
 from phaze_opt.certify.check.plans.grouped import LayersInParts, SolvedGroups, estimate_all
 from phaze_opt.certify.check.plans.layer_sets import AGAIN, FORWARD, LayerSet, key_of, scheduled_graph
-from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan, degrees_of
+from phaze_opt.certify.check.plans.plan_check import PlanCheck, StagedPlan
 from phaze_opt.certify.check.problem_data import PHASES
 from phaze_opt.certify.check.solutions import phase_latencies, replay
 from phaze_opt.estimate.protocol import Estimates
@@ -64,7 +64,7 @@ class PlanSolutions:
         plan = solved.plan.plan
         if solved.stages or (solved.tensor_parallel, solved.data_parallel) != (plan.tensor, plan.data):
             return "has a placement beside its full plan, or other degrees"
-        if degrees_of(plan) not in check.even.admitted:
+        if not check.even.admits(plan):
             return f"its plan is none that the scenario admits: {plan}"
         return _fault_of_stages(solved.plan, scenario.models[model].num_units, scenario.plans.recompute)
 

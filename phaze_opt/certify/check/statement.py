@@ -141,12 +141,7 @@ def _describe_plans(scenario: Scenario) -> Iterator[tuple[str, str]]:
     unnamed = _OF_CUTS if has_split else (*_OF_CUTS, _EXPERT_TENSOR)
     named = (field.name for field in fields(scenario.plans) if field.name not in unnamed)
     choices = (f"{name.replace('_', ' ')} {_stated(getattr(scenario.plans, name))}" for name in named)
-    free = "" if scenario.plans.data else "; as many replicas as fit"
-    if not scenario.plans.data and not scenario.plans.pipeline:
-        free = (
-            "; all stages and replicas that leave no room for another, any stages where replicas have one micro-batch"
-        )
-    yield "Plans", f"{', '.join(choices)}{free}; every cut of the stages, a recomputation for each"
+    yield "Plans", f"{', '.join(choices)}; every cut of the stages, a recomputation for each"
     differing = ((field.name, getattr(scenario.stack, field.name)) for field in fields(scenario.stack))
     told = [(name, value) for name, value in differing if value != getattr(IDEAL_STACK, name) and name != "name"]
     behaviour = ", ".join(f"{name.replace('_', ' ')} {shown(_stated(value))}" for name, value in told)

@@ -1,6 +1,7 @@
 """The parallel plans that a scenario admits: rules of models, batches and devices, one after the other."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
@@ -14,6 +15,10 @@ from phaze_opt.workload.software import DEGREES, LaunchRule
 from phaze_opt.workload.workload import Workload
 
 _RECOMPUTE = tuple(Recompute)
+Spread = tuple[int, int, int, int, int]
+"""Tensor, context, stages, replicas and micro-batch of plans."""
+LayerKey = tuple[int, int, int, int, int]
+"""Tensor, context, expert and expert tensor degree, and micro-batch: what decides the layers of a plan."""
 
 
 def admitted_plans(
@@ -25,8 +30,9 @@ def admitted_plans(
     sequence_length: int,
     rules: Sequence[LaunchRule] = (),
     has_cuts: bool = False,
+    spreads: Collection[Spread] | None = None,
 ) -> tuple[ParallelPlan, ...]:
-    """Every plan, each once, by rising degrees.
+    """Every plan that is looked at first, each once, by rising degrees.
 
     Args:
         model: what is trained.
@@ -37,44 +43,83 @@ def admitted_plans(
         rules: of the software's launcher.
         has_cuts: whether stages may be cut unevenly: then embedding and head may be stages of their own, and count as
             blocks of equal chunks.
+        spreads: of the plans, in place of those that are looked at first. Beside those are all whose layers none of
+            them has.
     """
-    ends = 2 if has_cuts else 0
-    found = set()
-    degrees = ((tensor, *each) for tensor in choices.tensor for each in _expert_degrees(model, choices, tensor))
-    for (tensor, expert, split), context in product(degrees, choices.context):
-        if sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
-            continue
-        if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
-            continue
-        devices = num_devices // (tensor * context)
-        for pipeline, data, micro_batch in _spreads(choices, devices, (model.num_units, ends), global_batch):
-            # Devices with tokens of their own for the experts, and those of them that hold the same.
-            routing = data * context * (tensor // split if split else 1)
-            if routing % expert:
+    job = _Job(model, choices, num_devices, global_batch, sequence_length, rules, 2 if has_cuts else 0)
+    if spreads is not None:
+        return tuple(sorted(job.plans_of(job.every, (), spreads), key=_rank))
+    first = job.plans_of(job.first)
+    known = {(plan.tensor, plan.context, plan.expert, plan.expert_tensor, plan.micro_batch) for plan in first}
+    return tuple(sorted(first | job.plans_of(job.every, known), key=_rank))
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What plans are of, as `admitted_plans` takes it; ``ends`` are layers that may be stages of their own."""
+
+    model: Workload
+    choices: PlanChoices
+    num_devices: int
+    global_batch: int
+    sequence_length: int
+    rules: Sequence[LaunchRule]
+    ends: int
+
+    def first(self, devices: int) -> Iterator[tuple[int, int, int]]:
+        return first_spreads(self.choices, devices, (self.model.num_units, self.ends), self.global_batch)
+
+    def every(self, devices: int) -> Iterator[tuple[int, int, int]]:
+        return every_spread(self.choices, devices, (self.model.num_units, self.ends), self.global_batch)
+
+    def plans_of(
+        self,
+        list_spreads: Callable[[int], Iterator[tuple[int, int, int]]],
+        known: Collection[LayerKey] = (),
+        only: Collection[Spread] | None = None,
+    ) -> set[ParallelPlan]:
+        """Plans of other layers than those known, on stages, replicas and micro-batches that devices are given."""
+        model, choices, found = self.model, self.choices, set[ParallelPlan]()
+        degrees = ((tensor, *each) for tensor in choices.tensor for each in _expert_degrees(model, choices, tensor))
+        for (tensor, expert, split), context in product(degrees, choices.context):
+            if self.sequence_length % context or not is_shardable(model, tensor=tensor, expert=expert, split=split):
                 continue
-            copies = routing // expert if split or expert > 1 else 0
-            replicas = max(data * context, copies)
-            num_micro = global_batch // (data * micro_batch)
-            for interleave in _chunk_counts(model, choices, pipeline, num_micro, ends):
-                for (zero, shards), recompute in product(_states(choices, data, replicas, copies), choices.recompute):
-                    found.add(
-                        ParallelPlan(
-                            tensor,
-                            pipeline,
-                            data,
-                            context,
-                            expert,
-                            interleave,
-                            micro_batch,
-                            zero,
-                            shards,
-                            recompute,
-                            is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
-                            expert_tensor=split,
-                        )  # fmt: skip
-                    )
-    batch = (global_batch, sequence_length)
-    return tuple(sorted((plan for plan in found if _is_launched(rules, plan, model, batch)), key=_rank))
+            if _is_left_out(model, choices, tensor=tensor, expert=expert, split=split):
+                continue
+            for pipeline, data, micro_batch in list_spreads(self.num_devices // (tensor * context)):
+                is_known = (tensor, context, expert, split, micro_batch) in known
+                if not is_known and (only is None or (tensor, context, pipeline, data, micro_batch) in only):
+                    found |= self._of((tensor, context, pipeline, data, micro_batch), expert, split)
+        batch = self.global_batch, self.sequence_length
+        return {plan for plan in found if _is_launched(self.rules, plan, model, batch)}
+
+    def _of(self, spread: Spread, expert: int, split: int) -> set[ParallelPlan]:
+        """Plans of one spread with their experts split in one way."""
+        (tensor, context, pipeline, data, micro_batch), choices = spread, self.choices
+        # Devices with tokens of their own for the experts, and those of them that hold the same.
+        routing = data * context * (tensor // split if split else 1)
+        if routing % expert:
+            return set()
+        copies = routing // expert if split or expert > 1 else 0
+        states = tuple(_states(choices, data, max(data * context, copies), copies))
+        num_micro = self.global_batch // (data * micro_batch)
+        return {
+            ParallelPlan(
+                tensor,
+                pipeline,
+                data,
+                context,
+                expert,
+                interleave,
+                micro_batch,
+                *state,
+                recompute,
+                is_sequence_parallel=choices.is_sequence_parallel and tensor > 1,
+                expert_tensor=split,
+            )
+            for interleave in _chunk_counts(self.model, choices, pipeline, num_micro, self.ends)
+            for state, recompute in product(states, choices.recompute)
+        }
 
 
 def _is_launched(rules: Sequence[LaunchRule], plan: ParallelPlan, model: Workload, batch: tuple[int, int]) -> bool:
@@ -99,7 +144,7 @@ def _expert_degrees(model: Workload, choices: PlanChoices, tensor: int) -> Itera
 
     A tensor group that is free and cannot share whole experts among its devices splits each of them.
     """
-    experts, splits = choices.expert or _divisors(model.num_experts), choices.expert_tensor or (0, 1)
+    experts, splits = choices.expert or divisors(model.num_experts), choices.expert_tensor or (0, 1)
     if not choices.expert_tensor and model.num_experts % tensor:
         splits = (*splits, tensor)
     if not model.has_experts:
@@ -116,7 +161,7 @@ def _is_left_out(model: Workload, choices: PlanChoices, *, tensor: int, expert: 
         return True
     if split == 0 or 0 not in (choices.expert_tensor or (0, 1)):
         return False
-    has_one = 1 in (choices.expert or _divisors(model.num_experts))
+    has_one = 1 in (choices.expert or divisors(model.num_experts))
     return (split == tensor and expert > 1) or (split == 1 and expert == tensor and has_one)
 
 
@@ -186,14 +231,15 @@ def chunk_cuts(num_layers: int, stages: int, chunks: int) -> tuple[tuple[int, ..
     return tuple(found)
 
 
-def _divisors(number: int) -> tuple[int, ...]:
+def divisors(number: int) -> tuple[int, ...]:
+    """All of them, rising."""
     return tuple(each for each in range(1, number + 1) if number % each == 0)
 
 
-def _spreads(
+def first_spreads(
     choices: PlanChoices, devices: int, layers: tuple[int, int], global_batch: int
 ) -> Iterator[tuple[int, int, int]]:
-    """Stages, replicas and micro-batches on the devices that tensor and context groups leave, a batch of whole ones.
+    """Stages, replicas and micro-batches on the devices that tensor and context groups leave, as is looked at first.
 
     Where nothing is said of replicas, no more of them would fit beside the stages; where nothing is said of stages
     either, no more stages beside the replicas, be it of ``layers``, the blocks, or of these and the ends, unless each
@@ -201,7 +247,7 @@ def _spreads(
     most.
     """
     for micro_batch in choices.micro_batch:
-        fits = [each for each in _divisors(global_batch) if global_batch % (each * micro_batch) == 0]
+        fits = [each for each in divisors(global_batch) if global_batch % (each * micro_batch) == 0]
         for data in fits if not choices.data else [each for each in choices.data if each in fits]:
             room = min(devices // data, sum(layers))
             for pipeline in choices.pipeline or range(1, room + 1):
@@ -213,11 +259,24 @@ def _spreads(
                     yield pipeline, data, micro_batch
 
 
+def every_spread(
+    choices: PlanChoices, devices: int, layers: tuple[int, int], global_batch: int
+) -> Iterator[tuple[int, int, int]]:
+    """Everything else that the devices hold too; arguments as of `first_spreads`."""
+    for micro_batch in set(choices.micro_batch):
+        for data in choices.data or divisors(global_batch):
+            if data <= devices and global_batch % (data * micro_batch) == 0:
+                most = min(devices // data, sum(layers))
+                yield from (
+                    (each, data, micro_batch) for each in choices.pipeline or range(1, most + 1) if each <= most
+                )
+
+
 def _chunk_counts(model: Workload, choices: PlanChoices, pipeline: int, num_micro: int, ends: int) -> Iterator[int]:
     """Chunks a stage: equal ones, whole rounds of stages."""
     # Chunks are equal, so that blocks that differ make one a stage.
     is_equal = len(model.cut.units) == 1
-    for interleave in choices.interleave or (_divisors(model.num_units) if is_equal else (1,)):
+    for interleave in choices.interleave or (divisors(model.num_units) if is_equal else (1,)):
         chunks = pipeline * interleave
         divides = any((model.num_units + counted) % chunks == 0 for counted in range(ends + 1))
         is_round = pipeline > 1 and num_micro % pipeline == 0

@@ -1,15 +1,17 @@
 """All plans of one model with all cuts and recomputations of their stages: bounds on many chips, the least on one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from phaze_opt.certify.check.plans.admitted import Spread
 from phaze_opt.certify.check.plans.free_plans import CutPlan, FixedPlan, FreePlanner, FreePlans, quick_cut, quick_fixed
+from phaze_opt.certify.check.plans.left_out import Layers, other_spreads, total_s
 from phaze_opt.certify.check.plans.paces import LayerPace
 from phaze_opt.certify.check.plans.plan_check import Paces, PlanCheck
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.arrays import Floats, Indices
-from phaze_opt.workload.plan import PlanChoices
+from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.workload import Workload
 
 CHUNK_BYTES = 256 << 20
@@ -29,20 +31,40 @@ class CutCheck:
     def __init__(self, scenario: Scenario, model: Workload, choices: PlanChoices) -> None:
         """Arguments as of `PlanCheck`."""
         self.even = PlanCheck(scenario, model, choices, has_cuts=True)
-        self._planner = FreePlanner(
-            self.even.tabler,
-            self.even.plans,
-            num_layers=model.num_units,
-            recompute=choices.recompute,
-            stack=scenario.stack,
-        )
+        self._choices = choices
+        self._planner = self._planner_of(self.even.plans)
         self._fitting: dict[float, FreePlans] = {}
+        self._others = other_spreads(scenario, model, choices)
+        self._looked_at: frozenset[Spread] = frozenset()
+        self._fitting_of_others: dict[float, FreePlans] = {}
+
+    def _planner_of(self, plans: Sequence[ParallelPlan]) -> FreePlanner:
+        even, recompute = self.even, self._choices.recompute
+        return FreePlanner(even.tabler, plans, num_layers=even.num_layers, recompute=recompute, stack=even.stack)
 
     def fitting(self, capacity_bytes: float) -> FreePlans:
         """Plans that fit, kept."""
         if capacity_bytes not in self._fitting:
             self._fitting[capacity_bytes] = self._planner.fitting(capacity_bytes)
         return self._fitting[capacity_bytes]
+
+    def _of_others(self, spreads: frozenset[Spread], capacity_bytes: float) -> FreePlans:
+        """Plans of some spreads that no plan was listed of, and of all that were asked for before, that fit."""
+        if not spreads <= self._looked_at:
+            self._looked_at, self._fitting_of_others = self._looked_at | spreads, {}
+        if capacity_bytes not in self._fitting_of_others:
+            planner = self._planner_of(self.even.plans_of(self._looked_at))
+            self._fitting_of_others[capacity_bytes] = planner.fitting(capacity_bytes)
+        return self._fitting_of_others[capacity_bytes]
+
+    def _totals_s(self, makespan_s: Floats) -> dict[Layers, Floats]:
+        """Passes of a micro-batch at least, shape (chips,), s; makespans as of `lower_bounds`."""
+        least: dict[Layers, Floats] = {}
+        for number, layers in enumerate(self.even.sets):
+            own_s = total_s(layers, makespan_s[:, number], self.even.stack.lone_head_efficiency)
+            key = layers.key.tensor, layers.key.context, layers.key.micro_batch
+            least[key] = np.minimum(least[key], own_s) if key in least else own_s
+        return least
 
     def lower_bounds(self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float) -> Floats:
         """A bound below the least bound of any plan that fits, shape (chips,), s; infinite where none does.
@@ -61,7 +83,12 @@ class CutCheck:
         for start in range(0, len(makespan_s), step):
             here = slice(start, start + step)
             least[here] = self._least_of_chunk(free, self.even.paces(makespan_s[here], attention_s[here]))
-        return least
+        others_s = self._others.lower_s(self._totals_s(makespan_s))
+        if np.isinf(least).any():
+            of_others = self._of_others(self._others.smallest, capacity_bytes)
+            if not of_others.fixed and not of_others.cut:
+                return least
+        return np.asarray(np.minimum(least, others_s))
 
     def _least_of_chunk(self, free: FreePlans, paces: Paces) -> Floats:
         stack = self.even.stack
@@ -118,8 +145,24 @@ class CutCheck:
         one: Callable[[FixedPlan | CutPlan, LayerPace, float], float],
     ) -> float:
         """Plans by rising closed bounds, until none of them is below the best that was found."""
-        free, stack = self.fitting(capacity_bytes), self.even.stack
-        paces = self.even.paces(makespan_s[None], attention_s[None])
+        paces, totals_s = self.even.paces(makespan_s[None], attention_s[None]), self._totals_s(makespan_s[None])
+        best = self._least_of(self.fitting(capacity_bytes), paces, limit_s, one)
+        spreads = self._others.below(totals_s, best) if best < np.inf else self._others.smallest
+        while spreads:
+            best = min(best, self._least_of(self._of_others(spreads, capacity_bytes), paces, best, one))
+            found = self._others.below(totals_s, best) if best < np.inf else frozenset()
+            spreads = found if not found <= self._looked_at else frozenset()
+        return best if best < limit_s else np.inf
+
+    def _least_of(
+        self,
+        free: FreePlans,
+        paces: Paces,
+        limit_s: float,
+        one: Callable[[FixedPlan | CutPlan, LayerPace, float], float],
+    ) -> float:
+        """The least of some plans or the limit if that is less, s."""
+        stack = self.even.stack
         waiting: list[tuple[float, FixedPlan | CutPlan]] = []
         for traffic, fixed in free.fixed.items():
             waiting += zip(quick_fixed(fixed, paces.of(traffic))[:, 0].tolist(), fixed, strict=True)
@@ -131,7 +174,7 @@ class CutCheck:
             if not bound < best:
                 break
             best = min(best, one(plan, paces.of(plan.traffic_number), best))
-        return best if best < limit_s else np.inf
+        return best
 
 
 def chunk_size(num_plans: int) -> int:

@@ -1,14 +1,14 @@
 """All plans of one model of a scenario: their layers, and the memory and price of any one of them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 
-from phaze_opt.certify.check.plans.admitted import admitted_plans, even_blocks
+from phaze_opt.certify.check.plans.admitted import Spread, admitted_plans, even_blocks
 from phaze_opt.certify.check.plans.grouped import GroupedLayers, group_layers
-from phaze_opt.certify.check.plans.layer_sets import LayerSet, build_layer_sets
+from phaze_opt.certify.check.plans.layer_sets import LayerSet, build_layer_sets, key_of
 from phaze_opt.certify.check.plans.paces import LayerPace, layer_pace
 from phaze_opt.certify.check.plans.pipeline import StageKind, lower_s, price_s
 from phaze_opt.certify.check.plans.tabled import PlanTabler, TabledPlan
@@ -41,7 +41,7 @@ class PlanCheck:
     """Prices of a model's plans, by formulas of their own.
 
     Attributes:
-        plans: those that the scenario admits, by rising degrees.
+        plans: those that are looked at first of all that the scenario admits, by rising degrees.
         sets: what layers are timed as, by rising keys.
         operators: of all sets.
         grouped: ways of their layers in groups; None where layers are not fused.
@@ -57,7 +57,8 @@ class PlanCheck:
             has_cuts: whether degrees are admitted that only uneven cuts make possible.
         """
         training = scenario.training_of(model, choices.micro_batch[0])
-        self.plans = admitted_plans(
+        self._admit = partial(
+            admitted_plans,
             model,
             choices,
             num_devices=scenario.cluster.num_devices,
@@ -66,6 +67,7 @@ class PlanCheck:
             rules=scenario.stack.rules,
             has_cuts=has_cuts,
         )
+        self.plans = self._admit()
         self.sets: tuple[LayerSet, ...]
         self.operators: tuple[Operator, ...]
         self.sets, self.operators = build_layer_sets(model, training, self.plans, scenario.stack)
@@ -79,9 +81,20 @@ class PlanCheck:
         )
 
     @cached_property
-    def admitted(self) -> frozenset[ParallelPlan]:
+    def _listed(self) -> frozenset[ParallelPlan]:
         """The plans without what they say of their stages."""
         return frozenset(map(degrees_of, self.plans))
+
+    def plans_of(self, spreads: Collection[Spread]) -> tuple[ParallelPlan, ...]:
+        """Plans of some spreads that the scenario admits, with layers of the sets."""
+        known = {layers.key for layers in self.sets}
+        return tuple(plan for plan in self._admit(spreads=spreads) if key_of(plan) in known)
+
+    def admits(self, plan: ParallelPlan) -> bool:
+        """Whether the scenario admits a plan, whatever it says of its stages."""
+        own = degrees_of(plan)
+        spread = plan.tensor, plan.context, plan.pipeline, plan.data, plan.micro_batch
+        return own in self._listed or own in set(map(degrees_of, self.plans_of({spread})))
 
     def may_be_grouped(self, phase: PhaseGraph) -> bool:
         """Whether a phase of a set has ways in groups."""
