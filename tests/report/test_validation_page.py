@@ -27,7 +27,7 @@ from phaze_opt.report.validation_tables import (
     short_table,
     worst_table,
 )
-from phaze_opt.validation.baselines import Baseline, Curve
+from phaze_opt.validation.baselines import Baseline, Line
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
 from phaze_opt.validation.result import GoalResult, score
@@ -44,7 +44,7 @@ def found(tmp_path_factory):
     path.write_text("\n".join([HEADER, *lines]) + "\n")
     dataset = read_dataset(path)
     calibration = calibrate([TOY], [dataset], FittedConstants({}), source="test", has_held_out=False)
-    baselines = {"op_llmcompass": Baseline("operators", {(): Curve(0.0, 2.0)})}
+    baselines = {"op_llmcompass": Baseline("operators", {(): Line(0.0, 2.0)})}
     result = validate([dataset], [TOY], calibration.constants, baselines=baselines)
     sets = {"op_llmcompass": {"mape": 1.25, "cross_validated_mape": 2.5, "leave_one_device_out_mape": 33.0}}
     return result, FittedFile(format=1, groups=calibration.groups, sets=sets)
