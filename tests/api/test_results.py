@@ -15,7 +15,7 @@ import phaze_opt as po
 from phaze_opt.api.shown import MAX_CHARACTERS, Result
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.report.picture import Picture
-from phaze_opt.search.samplers.random import RandomStrategy
+from phaze_opt.search.samplers.optuna_sampler import RandomStrategy
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -30,7 +30,7 @@ SPACE = space_text(
 )
 NUM_POINTS = 16
 MINE = """
-from phaze_opt.search.samplers.random import RandomStrategy
+from phaze_opt.search.samplers.optuna_sampler import RandomStrategy
 
 
 class Mine(RandomStrategy):

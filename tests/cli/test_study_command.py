@@ -186,7 +186,7 @@ def test_what_was_recorded_is_delivered_when_a_study_fails(
 def test_a_strategy_that_fails_is_exit_code_1_and_the_rest_is_there(
     study: Path, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    from phaze_opt.search.samplers.tpe import TPEStrategy
+    from phaze_opt.search.samplers.optuna_sampler import TPEStrategy
 
     class Broken:
         def tell(self, outcomes: object) -> None:

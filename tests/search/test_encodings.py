@@ -11,10 +11,8 @@ from toy_runs import SPACE, fill, toy_context
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.search.encodings import CODEC, EXPONENTS, LIFTED, Rejected, build_encoding
-from phaze_opt.search.samplers.cma_es import CmaEsStrategy
-from phaze_opt.search.samplers.random import RandomStrategy
+from phaze_opt.search.samplers.optuna_sampler import CmaEsStrategy, RandomStrategy, TPEStrategy
 from phaze_opt.search.samplers.sampler_run import SamplerRun, find_unseen
-from phaze_opt.search.samplers.tpe import TPEStrategy
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace

@@ -11,7 +11,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.silicon.silicon import silicon_of
 from phaze_opt.plugins import PluginGroup, load_plugin
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.samplers.exhaustive import ExhaustiveStrategy
+from phaze_opt.search.samplers.grid import ExhaustiveStrategy
 from phaze_opt.search.strategy import Capability, Outcome
 from phaze_opt.space.known_spaces import die_space, phaze_space
 

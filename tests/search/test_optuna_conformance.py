@@ -14,11 +14,13 @@ from optuna.testing.pytest_samplers import (
 from toy_runs import SPACE, toy_context
 
 from phaze_opt.search.samplers.adapted_samplers import InformedSampler, KeptPointSampler
-from phaze_opt.search.samplers.cma_es import CmaEsStrategy
-from phaze_opt.search.samplers.nsga2 import NSGA2Strategy
-from phaze_opt.search.samplers.nsga3 import NSGA3Strategy
-from phaze_opt.search.samplers.qmc import QMCStrategy
-from phaze_opt.search.samplers.tpe import TPEStrategy
+from phaze_opt.search.samplers.optuna_sampler import (
+    CmaEsStrategy,
+    NSGA2Strategy,
+    NSGA3Strategy,
+    QMCStrategy,
+    TPEStrategy,
+)
 from phaze_opt.search.strategy import StrategyContext
 
 

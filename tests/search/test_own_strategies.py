@@ -17,8 +17,7 @@ from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.encodings import Rejected
 from phaze_opt.search.journal import JOURNAL_FILE
 from phaze_opt.search.run import load_strategy, run_search
-from phaze_opt.search.samplers.optuna_sampler import OptunaStrategy
-from phaze_opt.search.samplers.random import RandomStrategy
+from phaze_opt.search.samplers.optuna_sampler import OptunaStrategy, RandomStrategy
 from phaze_opt.search.strategy import Capability
 from phaze_opt.space.codec import Codec
 from phaze_opt.testing.problems import tiny_space
@@ -28,7 +27,7 @@ from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 BY_NAME = ("TPESampler", "CmaEsSampler")
 OTHERS = ("RandomSampler", "NSGAIISampler", "NSGAIIISampler", "QMCSampler", "optuna.samplers.TPESampler")
 SOURCE = """
-from phaze_opt.search.samplers.random import RandomStrategy
+from phaze_opt.search.samplers.optuna_sampler import RandomStrategy
 
 
 class Mine(RandomStrategy):

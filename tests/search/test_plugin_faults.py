@@ -21,7 +21,7 @@ from phaze_opt.track.protocol import TrackerConfig
 CODE = """
 import sys
 from dataclasses import replace
-from phaze_opt.search.samplers.random import RandomStrategy
+from phaze_opt.search.samplers.optuna_sampler import RandomStrategy
 
 
 class Mine(RandomStrategy):

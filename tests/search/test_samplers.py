@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import optuna
@@ -18,9 +18,8 @@ from phaze_opt.objective.goals import Goal, front_indices, goal_directions, goal
 from phaze_opt.search.options import option, resolve_options
 from phaze_opt.search.samplers.adapted_samplers import DecidedTPESampler, KeptPointSampler, has_hopeless_constraint
 from phaze_opt.search.samplers.grid import GridStrategy, golden_stride
-from phaze_opt.search.samplers.nsga3 import NSGA3Strategy
+from phaze_opt.search.samplers.optuna_sampler import NSGA3Strategy, TPEStrategy
 from phaze_opt.search.samplers.sampler_run import ConstraintLedger, InfeasibleValue, SamplerRun, start_sampler
-from phaze_opt.search.samplers.tpe import TPEStrategy
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.codec import Codec
 from phaze_opt.testing.strategies import ToyJudge, propose
@@ -30,7 +29,8 @@ POINT = SPACE.point(0)
 
 
 def random_run(*directions: str, infeasible: InfeasibleValue = InfeasibleValue.WORST) -> SamplerRun:
-    return start_sampler(toy_context(*directions), KeptPointSampler(SPACE, seed=1), infeasible=infeasible)
+    run = start_sampler(toy_context(*directions), KeptPointSampler(SPACE, seed=1))
+    return replace(run, infeasible=infeasible)
 
 
 def tell(run: SamplerRun, *outcomes: tuple[tuple[float, ...], dict[str, float]]) -> list[optuna.trial.FrozenTrial]:

@@ -13,11 +13,8 @@ from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.confuciux.strategy import ConfuciuXStrategy
 from phaze_opt.search.digamma.strategy import DigammaStrategy
 from phaze_opt.search.probe import CountingProbe, probe_limit
-from phaze_opt.search.samplers.cma_es import CmaEsStrategy
-from phaze_opt.search.samplers.gp import GPStrategy
-from phaze_opt.search.samplers.random import RandomStrategy
+from phaze_opt.search.samplers.optuna_sampler import CmaEsStrategy, GPStrategy, RandomStrategy, TPEStrategy
 from phaze_opt.search.samplers.sampler_run import SamplerRun
-from phaze_opt.search.samplers.tpe import TPEStrategy
 from phaze_opt.search.spotlight.spotlight import SpotlightRandomStrategy
 from phaze_opt.search.strategy import Strategy, StrategyContext
 from phaze_opt.search.wham.strategy import WhamStrategy
@@ -96,7 +93,7 @@ def test_every_shipped_strategy_is_held_to_the_suite() -> None:
 
 
 def test_gp_without_torch_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("phaze_opt.search.samplers.gp.find_spec", lambda name: None)
+    monkeypatch.setattr("phaze_opt.search.samplers.optuna_sampler.find_spec", lambda name: None)
     with pytest.raises(PluginError, match=r"phaze-opt\[torch\]") as caught:
         GPStrategy().start(toy_context())
     assert "\n" not in str(caught.value)

@@ -42,7 +42,7 @@ def _write(folder: Path, text: str) -> Path:
 
 
 OWN = """
-from phaze_opt.search.samplers.random import RandomStrategy
+from phaze_opt.search.samplers.optuna_sampler import RandomStrategy
 
 
 class Mine(RandomStrategy):

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
+from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.samplers._tpe.parzen_estimator import _ParzenEstimator
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState
@@ -13,6 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.record.arrays import Floats
 from phaze_opt.record.near_ties import comparable_scores
+from phaze_opt.search.encodings import ENCODINGS
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.search_space import SearchSpace
 
@@ -61,15 +62,15 @@ class InformedSampler(BaseSampler):
 
     def __init__(self, sampler: BaseSampler) -> None:
         """Wrap a sampler."""
-        self._sampler = sampler
+        self.sampler = sampler
 
     def reseed_rng(self) -> None:
         """Pass on."""
-        self._sampler.reseed_rng()
+        self.sampler.reseed_rng()
 
     def infer_relative_search_space(self, study: Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Pass on."""
-        return self._sampler.infer_relative_search_space(study, trial)
+        return self.sampler.infer_relative_search_space(study, trial)
 
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
@@ -77,21 +78,21 @@ class InformedSampler(BaseSampler):
         """Pass on if informed, else leave everything to `sample_independent`."""
         if has_hopeless_constraint(study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))):
             return {}
-        return self._sampler.sample_relative(study, trial, search_space)
+        return self.sampler.sample_relative(study, trial, search_space)
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
         """Pass on."""
-        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+        return self.sampler.sample_independent(study, trial, param_name, param_distribution)
 
     def before_trial(self, study: Study, trial: FrozenTrial) -> None:
         """Pass on."""
-        self._sampler.before_trial(study, trial)
+        self.sampler.before_trial(study, trial)
 
     def after_trial(self, study: Study, trial: FrozenTrial, state: TrialState, values: Sequence[float] | None) -> None:
         """Pass on."""
-        self._sampler.after_trial(study, trial, state, values)
+        self.sampler.after_trial(study, trial, state, values)
 
 
 def has_hopeless_constraint(trials: Sequence[FrozenTrial]) -> bool:
@@ -151,3 +152,19 @@ class KeptPointSampler(BaseSampler):
         if self._distributions.get(param_name) == param_distribution:
             return self._codec.encode(self.point_of(trial.number))[param_name]
         return self._independent.sample_independent(study, trial, param_name, param_distribution)
+
+
+def random_sampler(space: SearchSpace, *, encoding: str, seed: int) -> BaseSampler:
+    """Draws kept points, or the parameters of an encoding, alike."""
+    return RandomSampler(seed=seed) if encoding in ENCODINGS else KeptPointSampler(space, seed=seed)
+
+
+def gp_sampler(space: SearchSpace, *, seed: int, **options: Any) -> BaseSampler:
+    """Optuna's Gaussian process, whose random trials are uniform over kept points."""
+    kept = KeptPointSampler(space, seed=seed)
+    return informed(GPSampler(independent_sampler=kept, warn_independent_sampling=False, seed=seed, **options))
+
+
+def informed(sampler: BaseSampler) -> BaseSampler:
+    """A Gaussian process that does without constraints which say nothing; any other sampler as it is."""
+    return InformedSampler(sampler) if isinstance(sampler, GPSampler) else sampler

@@ -1,4 +1,4 @@
-"""Strategy ``grid``: every point of the space once, evenly spread at every moment, until none is left."""
+"""Strategies ``grid`` and ``exhaustive``: every point of the space once, evenly spread, until none is left."""
 
 import math
 from collections.abc import Sequence
@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.search.options import option, resolve_options
+from phaze_opt.search.options import NoOptions, option, resolve_options
 from phaze_opt.search.strategy import ANY_GOAL, Capability, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
 
@@ -45,6 +46,37 @@ class GridStrategy:
         options = resolve_options(GridOptions, self.name, context.options)
         stride = 1 if options.order == "space" else golden_stride(context.space.size)
         return GridRun(space=context.space, stride=stride)
+
+
+MOST_POINTS = 500_000
+"""Most points of a space that is enumerated; beyond them a proof is quicker by far."""
+
+
+class ExhaustiveStrategy:
+    """Enumerates the space; neither the seed nor the budget plays a part, so give as many trials as it has points.
+
+    The order is the spread one of ``grid``, so that good designs come early (of n points in no order, about ln n are
+    better than all before them), and a safe pruner drops nearly all others unseen: the true optimum takes a minute.
+    ``grid`` is a baseline for budgets below the size of the space, and can also go through it in its own order.
+    """
+
+    name = "exhaustive"
+    capabilities = ENUMERATES
+
+    def start(self, context: StrategyContext) -> StrategyRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is given; it has none. Or the space has more than `MOST_POINTS` points.
+        """
+        resolve_options(NoOptions, self.name, context.options)
+        if context.space.size > MOST_POINTS:
+            message = (
+                f"'{self.name}' enumerates at most {MOST_POINTS:,} points and the space {context.space.name} has "
+                f"{context.space.size:,}; `phaze-opt certify` proves the best of them"
+            )
+            raise InputError(message, source="--strategy")
+        return GridRun(space=context.space, stride=golden_stride(context.space.size))
 
 
 def golden_stride(size: int) -> int:

@@ -8,6 +8,7 @@ constrained domination; none of them ranks it by its value. A value must be told
 which one.
 """
 
+import inspect
 import math
 import warnings
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
@@ -285,12 +286,17 @@ class SamplerRun:
         return tuple(sign * (min(sign * value, 0.0) - violation) for sign, value in zip(signs, worst, strict=True))
 
 
+def knows_constraints(sampler: optuna.samplers.BaseSampler) -> bool:
+    """Whether a sampler, or the one that it wraps, looks at constraints; others rank infeasible points by value."""
+    kinds = type(getattr(sampler, "sampler", sampler)).__mro__
+    return any("constraints_func" in inspect.signature(kind).parameters for kind in kinds[:-1])
+
+
 def start_sampler(
     context: StrategyContext,
     sampler: optuna.samplers.BaseSampler,
     *,
     codec: Encoding | None = None,
-    infeasible: InfeasibleValue = InfeasibleValue.WORST,
     repeats: Repeats = Repeats.ALLOWED,
     during_ask: Callable[[], AbstractContextManager[object]] = nullcontext,
 ) -> SamplerRun:
@@ -302,7 +308,7 @@ def start_sampler(
     return SamplerRun(
         study=study,
         codec=codec,
-        infeasible=infeasible,
+        infeasible=InfeasibleValue.WORST if knows_constraints(sampler) else InfeasibleValue.PENALISED,
         repeats=repeats,
         during_ask=during_ask,
         rng=np.random.default_rng([context.seed, _STREAM]),

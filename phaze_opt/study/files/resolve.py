@@ -29,7 +29,7 @@ from phaze_opt.objective.scheduled_plan import plans_of
 from phaze_opt.objective.silicon_options import silicon_form
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.search.run import check_pruner, prepare_loop
-from phaze_opt.search.samplers.exhaustive import MOST_POINTS
+from phaze_opt.search.samplers.grid import MOST_POINTS
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import Cell, Condition, Setting, StudyConfig, StudyWorkload, TruthForm, search_config
 
