@@ -21,7 +21,7 @@ from map_space import ORDERS, PAIRS, LoopNest, NestChip, NestMapping, best_mappi
 
 import phaze_opt
 from phaze_opt.hardware.flexibility import shapes_of
-from phaze_opt.search.digamma.strategy import DigammaOptions
+from phaze_opt.search.strategies.digamma import DigammaOptions
 
 SAMPLES, RATE, SEEDS = 1000, 8.0, 3
 MODELS = ("alexnet", "mobilenet-v2", "resnet-50")

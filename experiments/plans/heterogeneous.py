@@ -15,12 +15,12 @@ import numpy as np
 from records import finish, parser_of
 
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.jobs.search_answer import candidate_points
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.objective.scenario import PlanSpace, Scenario, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.heterogeneous import candidate_points
 from phaze_opt.search.run import run_search
 
 DEVICES, BATCH, NUM_DRAWN = 1024, 4096, 10

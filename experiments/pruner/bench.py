@@ -23,7 +23,7 @@ from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
 from phaze_opt.objective.bounds import ThroughputBounder
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.pruners.critical_path import ROUNDING
+from phaze_opt.search.pruners import ROUNDING
 from phaze_opt.search.run import run_search
 from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.space.search_space import SearchSpace

@@ -22,8 +22,7 @@ from phaze_opt.study.config import Budget, Condition, Contender, StudyConfig, Wo
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.run import run_study
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
-from phaze_opt.track.guard import open_study_tracker
-from phaze_opt.track.protocol import TrackerConfig
+from phaze_opt.track.protocol import TrackerConfig, open_tracker
 
 STUDY = StudyConfig(
     name="overhead",
@@ -44,7 +43,7 @@ def build_toy(condition: Condition) -> PointObjective:  # noqa: ARG001
 def measure(config: StudyConfig, work_dir: Path, tracker: str) -> dict[str, float]:
     """Times of one run, s, and of its parts."""
     engine = StudyEngine(build_objective=build_toy, build_bounder=None, find_references=None)
-    session = open_study_tracker(tracker, TrackerConfig(work_dir=work_dir, tracking_uri=""))
+    session = open_tracker(tracker, TrackerConfig(work_dir=work_dir, tracking_uri=""), "study")
     wall, process = time.perf_counter(), time.process_time()
     result = run_study(config, work_dir=work_dir, engine=engine, observers=(session,) if tracker != "null" else ())
     ran_wall, ran_process = time.perf_counter() - wall, time.process_time() - process

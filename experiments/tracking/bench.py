@@ -24,8 +24,7 @@ from pathlib import Path
 import phaze_opt
 from phaze_opt.study.events import CellFinished, StudyEvent
 from phaze_opt.testing.events import example_study, record_study
-from phaze_opt.track.guard import open_study_tracker
-from phaze_opt.track.protocol import TrackerConfig, TrialRuns
+from phaze_opt.track.protocol import TrackerConfig, TrialRuns, open_tracker
 
 
 def measure(*, evaluations: int, seeds: int, trials: TrialRuns) -> dict[str, object]:
@@ -34,7 +33,7 @@ def measure(*, evaluations: int, seeds: int, trials: TrialRuns) -> dict[str, obj
     count = sum(len(event.evaluations) for event in events if isinstance(event, CellFinished))
     with tempfile.TemporaryDirectory() as name:
         events = record_study(Path(name), events)
-        session = open_study_tracker("mlflow", TrackerConfig(work_dir=Path(name), trials=trials))
+        session = open_tracker("mlflow", TrackerConfig(work_dir=Path(name), trials=trials), "study")
         cpu_before = resource.getrusage(resource.RUSAGE_CHILDREN)
         started = time.perf_counter()
         for event in events:

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from truth import joined_space, scenario_of
 
+from phaze_opt.jobs.search_answer import heterogeneous_of_search
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.heterogeneous import heterogeneous_of_search
 from phaze_opt.search.run import run_search
 
 CASES = (("gpt3-175b", "phaze"), ("gpt3-175b", "two-level"), ("llama-2-7b", "phaze"), ("bert-large", "phaze"))

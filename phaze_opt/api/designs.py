@@ -35,8 +35,7 @@ from phaze_opt.report.proof import record_proof
 from phaze_opt.report.search_answer import answer_to_json, record_and_deliver, write_pages
 from phaze_opt.search.events import SearchEvent
 from phaze_opt.search.result import SearchResult
-from phaze_opt.track.guard import config_of, open_certificate_tracker, open_tracker
-from phaze_opt.track.protocol import TrackingSession
+from phaze_opt.track.protocol import TrackingSession, config_of, open_tracker
 
 if TYPE_CHECKING:
     from phaze_opt.report.picture import Picture
@@ -335,7 +334,7 @@ def certify(*, asked: Annotated[ProofRequest, UNTRACKED], watch: KeptWords) -> P
     with said_of("model" if asked.models.model else "models"):
         loaded = load_models(asked.models)
     run = pose_proof(asked, loaded, watch)
-    session = open_certificate_tracker(asked.records.chosen_tracker, config_of(asked.records))
+    session = open_tracker(asked.records.chosen_tracker, config_of(asked.records), "proof")
     run.observe = session.observe
     try:
         proofs = run.find()

@@ -25,8 +25,7 @@ from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.scores import StudySummary
 from phaze_opt.study.summary import summarise
-from phaze_opt.track.guard import config_of, open_study_tracker
-from phaze_opt.track.protocol import TrackingSession, TrialRuns
+from phaze_opt.track.protocol import TrackingSession, TrialRuns, config_of, open_tracker
 from phaze_opt.validation.result import Validation
 
 if TYPE_CHECKING:
@@ -202,7 +201,7 @@ def study(  # noqa: D417 - who calls does not give what hears of it
         is_worker=worker,
     )
     config = read_config(request)
-    session = open_study_tracker("null" if worker else records.chosen_tracker, config_of(records, trials))
+    session = open_tracker("null" if worker else records.chosen_tracker, config_of(records, trials), "study")
     try:
         result = run_study_file(request, config, (session,), watch, describe_findings)
         files = {} if worker else write_report(result, session, watch)

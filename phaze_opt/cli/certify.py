@@ -58,11 +58,11 @@ def certify(
     check_needed(asked.given)
     loaded = load_models(asked.models)
     check_file_to_write(report, option="--report", example="certificate.html")
-    from phaze_opt.track.guard import config_of, open_certificate_tracker
+    from phaze_opt.track.protocol import config_of, open_tracker
 
     with ending_without_design(NOTHING_FOUND, is_json=json):
         run = pose_proof(asked, loaded, TerminalWatch(json))
-    session = open_certificate_tracker(asked.records.chosen_tracker, config_of(asked.records))
+    session = open_tracker(asked.records.chosen_tracker, config_of(asked.records), "proof")
     run.observe = session.observe
     found = _prove(run, session, is_json=json)
     _conclude(run, found, session, report, is_json=json, is_detailed=details)

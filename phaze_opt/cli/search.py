@@ -42,7 +42,7 @@ def search(
     from phaze_opt.cli.search_output import print_answer, print_record
     from phaze_opt.objective.chip_limits import unmet_budget
     from phaze_opt.report.search_answer import common_reason, record_and_deliver, write_pages
-    from phaze_opt.track.guard import config_of, open_tracker
+    from phaze_opt.track.protocol import config_of, open_tracker
 
     watch, session = TerminalWatch(json), open_tracker(asked.records.chosen_tracker, config_of(asked.records))
     answer = posed.answer(points, (session,), watch)

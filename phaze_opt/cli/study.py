@@ -90,8 +90,7 @@ def run(
     json: options.JsonOption = False,
 ) -> None:
     """Run a study; Ctrl-C keeps what is finished and --resume goes on from there."""
-    from phaze_opt.track.guard import config_of, open_study_tracker
-    from phaze_opt.track.protocol import TrialRuns
+    from phaze_opt.track.protocol import TrialRuns, config_of, open_tracker
 
     trials, published = parse_word(TrialRuns, track_trials, source="--track-trials"), form.checked()
     request = StudyRequest(
@@ -109,7 +108,7 @@ def run(
     config = read_config(request)
     if restart and not resume:
         say("--restart goes on with what is there, as --resume does")
-    session = open_study_tracker("null" if worker else records.chosen_tracker, config_of(records, trials))
+    session = open_tracker("null" if worker else records.chosen_tracker, config_of(records, trials), "study")
     result, delivery = _run_and_print(request, config, session, is_detailed=details, is_json=json)
     words = (["--as", published] if published else []) + [f"--plugin-file {path}" for path in plugins.plugin_file]
     _conclude(result, delivery, " ".join(["phaze-opt study run", str(file), *words]))

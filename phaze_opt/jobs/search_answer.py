@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.jobs.machines_beside import ChipBeside, JobBeside, bills_in
 from phaze_opt.jobs.watch import Watch
@@ -15,7 +16,7 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, goal_directions, goal_values, problem_digest
 from phaze_opt.objective.headline_range import HeadlineRange, fusion_words, range_of_point
-from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation
+from phaze_opt.objective.heterogeneous import HeterogeneousEvaluation, evaluate_heterogeneous
 from phaze_opt.objective.least_within import (
     FrontMember,
     LeastDesign,
@@ -28,8 +29,7 @@ from phaze_opt.objective.least_within import (
 from phaze_opt.objective.reference_machines import evaluate_experts
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.heterogeneous import heterogeneous_of_search
-from phaze_opt.search.result import OwnBest, SearchResult
+from phaze_opt.search.result import OwnBest, SearchResult, Trial, rank
 from phaze_opt.search.run import run_search
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import certificates_directory, contradiction
@@ -37,6 +37,66 @@ from phaze_opt.study.disk.directory import truths_directory
 from phaze_opt.study.judging.scoring import front_regret
 from phaze_opt.study.result import Truth
 from phaze_opt.study.truth import known_truth
+
+_PASSES = ("forward", "backward")
+DEFAULT_TOP_K = 6
+"""Best designs of a search that stages may choose from, beside the tops of every layer kind."""
+
+
+def heterogeneous_of_search(
+    result: SearchResult, objective: Objective, *, top_k: int = DEFAULT_TOP_K
+) -> HeterogeneousEvaluation | None:
+    """The fastest pipeline of one design for every stage among the designs that a search evaluated.
+
+    Args:
+        result: of `search.run.run_search`.
+        objective: of the same scenario, with one model.
+        top_k: best designs that stages may choose from.
+
+    Returns:
+        None if the search found nothing feasible.
+
+    Raises:
+        InputError: the scenario has several models.
+    """
+    points = candidate_points(result.trials, top_k=top_k)
+    return evaluate_heterogeneous(objective, points) if points else None
+
+
+def candidate_points(records: Sequence[Trial[Evaluation]], *, top_k: int = DEFAULT_TOP_K) -> tuple[DesignPoint, ...]:
+    """The best designs, those of least power among them, and the fastest for every layer kind; no architecture twice.
+
+    All have the links of the best, as one network joins the stages. The last are ranked by device seconds a sample of
+    the layer's forward and backward pass; of equals the one of least TDP: a stage that is not the slowest can do with
+    less.
+    """
+    feasible = sorted((record for record in records if record.values and not record.is_repeat), key=rank)
+    feasible = [one for one in feasible if one.point.link_bytes_per_s == feasible[0].point.link_bytes_per_s]
+    chosen: dict[DesignPoint, DesignPoint] = {}
+
+    def choose(record: Trial[Evaluation]) -> None:
+        chosen.setdefault(replace(record.point, micro_batch=1), record.point)
+
+    for record in feasible:
+        if len(chosen) < top_k:
+            choose(record)
+    for layer in sorted({schedule.layer for record in feasible for schedule in record.evaluation.schedules}):
+        choose(min(feasible, key=lambda record: (_device_seconds(record, layer), record.evaluation.tdp_w)))
+    if feasible:
+        choose(max(feasible, key=lambda record: (record.evaluation.throughput_per_tdp, -record.number)))
+    return tuple(chosen.values())
+
+
+def _device_seconds(record: Trial[Evaluation], layer: str) -> float:
+    """Forward and backward of one layer on all devices of a stage, a sample, s; infinite if it is not scheduled."""
+    evaluation = record.evaluation
+    own = [item for item in evaluation.schedules if item.layer == layer]
+    passes = [item.makespan_s for item in own if item.phase in _PASSES]
+    placement = evaluation.placement
+    if not passes or placement is None:
+        return float("inf")
+    context = 1 if placement.plan is None else placement.plan.context
+    return sum(passes) * placement.tensor_parallel * context / evaluation.micro_batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -22,8 +22,10 @@ from phaze_opt.plugins import (
     PluginGroup,
     given_plugin,
     is_of_this_process,
+    is_own,
     load_plugin,
     plugin_code,
+    plugin_fault,
     plugin_origins,
 )
 from phaze_opt.record.input_files import shorten_path
@@ -31,18 +33,97 @@ from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import Observer, Observers, SearchEvent, SearchFinished, SearchStarted
-from phaze_opt.search.guarded import GuardedPruner, GuardedStrategy
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
-from phaze_opt.search.pruner import Pruner, PrunerContext
+from phaze_opt.search.pruner import Pruner, PrunerContext, PrunerRun, Verdict
 from phaze_opt.search.result import SearchProgress, SearchResult, Trial
 from phaze_opt.search.samplers.optuna_sampler import OptunaStrategy, wrapped_sampler
-from phaze_opt.search.strategy import Capability, Strategy, StrategyContext
+from phaze_opt.search.strategy import Capability, Outcome, Strategy, StrategyContext, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
 
 if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedStrategy:
+    """A strategy's run.
+
+    Attributes:
+        run: of the strategy.
+        name: of the strategy.
+        space: that it searches.
+    """
+
+    run: StrategyRun
+    name: str
+    space: SearchSpace
+
+    def ask(self, count: int) -> Sequence[DesignPoint]:
+        """The strategy's proposals, at most ``count``.
+
+        Raises:
+            PluginFaultError: its code raised an error, or proposed what is no point of the space.
+        """
+        with plugin_code(PluginGroup.STRATEGIES, self.name):
+            points = tuple(self.run.ask(count))[:count]
+        # Conformance holds the package's own to it; a look at each of half a million points takes most of a minute.
+        for point in () if is_own(PluginGroup.STRATEGIES, self.name) else points:
+            self._check(point)
+        return points
+
+    def _check(self, proposal: object) -> None:
+        """Refuse what is no point of the space."""
+        if not isinstance(proposal, DesignPoint):
+            what = f"proposed a {type(proposal).__name__}, and no DesignPoint{self._place}: {repr(proposal)[:80]}"
+            raise plugin_fault(PluginGroup.STRATEGIES, self.name, what)
+        try:
+            self.space.index(proposal)
+        except InputError as error:
+            what = f"proposed a point outside the space{self._place}: {error}"
+            raise plugin_fault(PluginGroup.STRATEGIES, self.name, what) from error
+
+    @property
+    def _place(self) -> str:
+        """Where the run's ``ask`` is written, as far as Python knows."""
+        code = getattr(self.run.ask, "__code__", None)
+        return "" if code is None else f" in its ask at {Path(code.co_filename).name}:{code.co_firstlineno}"
+
+    def tell(self, outcomes: Sequence[Outcome]) -> None:
+        """Pass outcomes on.
+
+        Raises:
+            PluginFaultError: the strategy's code raised an error.
+        """
+        with plugin_code(PluginGroup.STRATEGIES, self.name):
+            self.run.tell(outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class GuardedPruner:
+    """A pruner's run.
+
+    Attributes:
+        run: of the pruner.
+        name: of the pruner.
+    """
+
+    run: PrunerRun
+    name: str
+
+    def judge(self, points: Sequence[DesignPoint], incumbents: Sequence[tuple[float, ...]]) -> Sequence[Verdict]:
+        """The pruner's verdicts, one a point.
+
+        Raises:
+            PluginFaultError: its code raised an error, or gave something else than a verdict for each point.
+        """
+        with plugin_code(PluginGroup.PRUNERS, self.name):
+            verdicts = tuple(self.run.judge(points, incumbents))
+        if len(verdicts) != len(points) or not all(isinstance(verdict, Verdict) for verdict in verdicts):
+            what = f"gave {len(verdicts)} verdicts on {len(points)} points; give a Verdict for each"
+            raise plugin_fault(PluginGroup.PRUNERS, self.name, what)
+        return verdicts
 
 
 T = TypeVar("T")

@@ -24,7 +24,7 @@ from phaze_opt.record.arrays import Floats
 from phaze_opt.record.plain_data import read_plain, write_plain
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.probe import PointBounder, bound_values
-from phaze_opt.search.pruners.critical_path import ROUNDING
+from phaze_opt.search.pruners import ROUNDING
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.certified_truth import better_truth, certified_truth
 from phaze_opt.study.config import Condition

@@ -8,7 +8,7 @@ from sample_files import space_text
 
 from phaze_opt.errors import InputError
 from phaze_opt.report import page
-from phaze_opt.track.null import NullSession
+from phaze_opt.track.protocol import NullSession
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

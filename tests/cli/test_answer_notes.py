@@ -3,7 +3,7 @@
 import pytest
 from command_runs import printed, refused, run_json
 
-from phaze_opt.track.null import NullSession
+from phaze_opt.track.protocol import NullSession
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 

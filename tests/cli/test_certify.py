@@ -324,7 +324,7 @@ def test_a_failing_tracker_changes_nothing(arguments, use, capsys, monkeypatch):
         def __getattr__(self, name):
             raise RuntimeError(name)
 
-    monkeypatch.setattr("phaze_opt.track.guard.load_plugin", lambda group, name: Broken())
+    monkeypatch.setattr("phaze_opt.track.protocol.load_plugin", lambda group, name: Broken())
     code, out, err = run([*arguments, "--json"], capsys)
     assert (code, "tracking" in err) == (0, True)
     assert {**json.loads(out), "tracking_uri": ""} == {**first, "tracking_uri": ""}

@@ -156,11 +156,11 @@ def test_trials_that_are_tracked_are_chosen(study: Path, tmp_path: Path, capsys:
     command = ["study", "run", str(study), "--work-dir", str(tmp_path / "w"), "--track-trials"]
     refused([*command, "bset"], capsys, "--track-trials", "did you mean best")
 
-    def refuse(name: str, config: TrackerConfig) -> None:
+    def refuse(name: str, config: TrackerConfig, what: str) -> None:
         message = f"{name} would record {config.trials.value} trials"
         raise InputError(message)
 
-    monkeypatch.setattr("phaze_opt.track.guard.open_study_tracker", refuse)
+    monkeypatch.setattr("phaze_opt.track.protocol.open_tracker", refuse)
     refused([*command, "best"], capsys, "mlflow would record best trials")
     refused(command[:-1], capsys, "mlflow would record all trials")
     assert not (tmp_path / "w").exists()
@@ -169,7 +169,7 @@ def test_trials_that_are_tracked_are_chosen(study: Path, tmp_path: Path, capsys:
 def test_what_was_recorded_is_delivered_when_a_study_fails(
     study: Path, tmp_path: Path, capsys: Capture, monkeypatch: Patch
 ) -> None:
-    from phaze_opt.track.null import NullSession
+    from phaze_opt.track.protocol import NullSession
 
     closed = []
 

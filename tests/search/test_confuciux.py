@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from toy_runs import SPACE, toy_context
 
-from phaze_opt.search.confuciux.strategy import ConfuciuXStrategy, SequencePolicy
-from phaze_opt.search.genome import build_genome
+from phaze_opt.search.strategies.confuciux import ConfuciuXStrategy, SequencePolicy
+from phaze_opt.search.strategies.genome import build_genome
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.testing.strategies import ToyJudge, propose
 from phaze_opt.testing.toy_search import toy_throughput

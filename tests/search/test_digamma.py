@@ -8,7 +8,7 @@ import pytest
 from toy_runs import SPACE, fill, toy_context
 
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.search.digamma.strategy import (
+from phaze_opt.search.strategies.digamma import (
     HARDWARE,
     DigammaOptions,
     DigammaStrategy,
@@ -19,7 +19,7 @@ from phaze_opt.search.digamma.strategy import (
     redraw,
     scale_cores,
 )
-from phaze_opt.search.genome import build_genome
+from phaze_opt.search.strategies.genome import build_genome
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.search_space import SearchSpace
 

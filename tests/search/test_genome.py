@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toy_runs import SPACE, few_points
 
-from phaze_opt.search.genome import Archive, build_genome, merit_of
+from phaze_opt.search.strategies.genome import Archive, build_genome, merit_of
 from phaze_opt.search.strategy import Outcome
 
 GENOME = build_genome(SPACE)

@@ -4,11 +4,11 @@ from pathlib import Path
 
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
+from phaze_opt.jobs.search_answer import candidate_points, heterogeneous_of_search
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.report.search import heterogeneous_contents
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.heterogeneous import candidate_points, heterogeneous_of_search
 from phaze_opt.search.result import rank
 from phaze_opt.search.run import run_search
 from phaze_opt.testing.problems import tiny_space

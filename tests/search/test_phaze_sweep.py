@@ -13,7 +13,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.search.phaze_sweep import PhazeSweep
+from phaze_opt.search.strategies.phaze_sweep import PhazeSweep
 from phaze_opt.search.strategy import Capability, Outcome
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
 from phaze_opt.testing.toy_search import ToyScenario

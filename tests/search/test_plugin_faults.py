@@ -15,7 +15,7 @@ from phaze_opt.estimate.protocol import CompilingEstimator
 from phaze_opt.graph.traced.operator_rules import GuardedRule, record_call
 from phaze_opt.plugins import PluginGroup, plugin_code
 from phaze_opt.search.config import SearchConfig
-from phaze_opt.track import guard
+from phaze_opt.track import protocol
 from phaze_opt.track.protocol import TrackerConfig
 
 CODE = """
@@ -160,11 +160,11 @@ def test_an_operator_rule_is_named() -> None:
 
 
 def test_a_tracker_is_named_where_it_opens(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    monkeypatch.setattr(guard, "load_plugin", lambda *_: Broken())
+    monkeypatch.setattr(protocol, "load_plugin", lambda *_: Broken())
     with pytest.raises(PluginFaultError, match=rf"^tracker theirs raised RuntimeError at {HERE}:\d+: boom$"):
-        guard.open_tracker("theirs", TrackerConfig())
+        protocol.open_tracker("theirs", TrackerConfig())
     monkeypatch.setattr(Broken, "open", lambda self, _: self)
-    session = guard.open_tracker("theirs", TrackerConfig())
+    session = protocol.open_tracker("theirs", TrackerConfig())
     with caplog.at_level(logging.WARNING):
         assert session.run_id == ""
     assert "tracker theirs raised AttributeError" in caplog.text

@@ -11,8 +11,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.pruner import Verdict
-from phaze_opt.search.pruners.critical_path import CriticalPathPruner
-from phaze_opt.search.pruners.critical_path_aggressive import AggressiveCriticalPathPruner
+from phaze_opt.search.pruners import AggressiveCriticalPathPruner, CriticalPathPruner
 from phaze_opt.search.run import load_pruner
 from phaze_opt.testing.pruners import PrunerConformance, toy_context
 from phaze_opt.testing.toy_search import TOY_GOALS, ToyObjective, ToyScenario, toy_throughput

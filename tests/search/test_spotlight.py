@@ -14,16 +14,21 @@ from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.search.probe import PhaseView
-from phaze_opt.search.spotlight.dabo import CostLedger, fit_surrogate
-from phaze_opt.search.spotlight.features import DomainFeatures, OperatorTotals, effective_macs, raw_features, sum_phases
-from phaze_opt.search.spotlight.spotlight import (
+from phaze_opt.search.strategies.dabo import CostLedger, fit_surrogate
+from phaze_opt.search.strategies.spotlight import (
+    DomainFeatures,
+    GeneticOptions,
+    GeneticRun,
+    OperatorTotals,
     SpotlightFixedStrategy,
     SpotlightRandomStrategy,
     SpotlightStrategy,
     SpotlightVanillaStrategy,
+    effective_macs,
     least_imbalance,
+    raw_features,
+    sum_phases,
 )
-from phaze_opt.search.spotlight.spotlight_ga import GeneticOptions, GeneticRun
 from phaze_opt.search.strategy import Outcome, Strategy, StrategyRun
 from phaze_opt.space.codec import Codec
 from phaze_opt.units import GIBI, MEBI

@@ -10,12 +10,12 @@ from toy_runs import feasible_throughput, few_points, fill, toy_context, toy_opt
 from phaze_opt.errors import InputError, PluginError
 from phaze_opt.objective.goals import Goal
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
-from phaze_opt.search.confuciux.strategy import ConfuciuXStrategy
-from phaze_opt.search.digamma.strategy import DigammaStrategy
 from phaze_opt.search.probe import CountingProbe, probe_limit
 from phaze_opt.search.samplers.optuna_sampler import CmaEsStrategy, GPStrategy, RandomStrategy, TPEStrategy
 from phaze_opt.search.samplers.sampler_run import SamplerRun
-from phaze_opt.search.spotlight.spotlight import SpotlightRandomStrategy
+from phaze_opt.search.strategies.confuciux import ConfuciuXStrategy
+from phaze_opt.search.strategies.digamma import DigammaStrategy
+from phaze_opt.search.strategies.spotlight import SpotlightRandomStrategy
 from phaze_opt.search.strategy import Strategy, StrategyContext
 from phaze_opt.search.wham.strategy import WhamStrategy
 from phaze_opt.space.search_space import SearchSpace

@@ -27,9 +27,9 @@ from phaze_opt.search.wham.critical_path import (
     schedule_graph,
     starved_s,
 )
-from phaze_opt.search.wham.edges import Edge, EdgeClimb, neighbours
 from phaze_opt.search.wham.growth import Counts, Dimensions, Grower, KeptBlock, prune_dimensions
 from phaze_opt.search.wham.local_search import Annotation, Metric, OuterLoop, Scout, WhamOptions, metrics_of
+from phaze_opt.search.wham.strategy import Edge, EdgeClimb, neighbours
 from phaze_opt.space.axes import Axes, powers_of_two
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.problems import tiny_space

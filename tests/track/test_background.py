@@ -25,7 +25,7 @@ def test_a_search_never_imports_mlflow_and_is_delivered_by_another_process(work_
 import pathlib, sys
 from phaze_opt.testing.events import example_search
 from phaze_opt.testing.events import record_search
-from phaze_opt.track.guard import open_tracker
+from phaze_opt.track.protocol import open_tracker
 from phaze_opt.track.protocol import TrackerConfig
 work_dir = pathlib.Path({str(work_dir)!r})
 session = open_tracker("mlflow", TrackerConfig(work_dir=work_dir))

@@ -10,9 +10,9 @@ from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.result import CertifyProgress, CertifyStage
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.track import guard, mlflow, protocol
+from phaze_opt.track import mlflow, protocol
 from phaze_opt.track.mlflow import MLflowTracker
-from phaze_opt.track.null import NullTracker
+from phaze_opt.track.protocol import NullTracker
 
 CONFIG = {"goal": "throughput", "tolerance": 0.001, "problem_digest": "d" * 64, "scenario": {"global_batch": 64}}
 STARTED = events.ProofStarted("certify-0123456789abcdef", "certify tiny on 16", CONFIG)
@@ -124,7 +124,7 @@ def test_a_failing_session_is_silenced(caplog: pytest.LogCaptureFixture) -> None
         def close(self, on_progress: object = None) -> object:
             raise ValueError("gone")
 
-    session = guard.GuardedSession(Failing(), name="failing", what="proof")
+    session = protocol.GuardedSession(Failing(), name="failing", what="proof")
     session.observe(STARTED)
     session.observe(MOVES[0])
     delivery = session.close()
@@ -139,6 +139,6 @@ def test_a_tracker_of_searches_only_is_refused_by_name(monkeypatch: pytest.Monke
         def open(self, config: protocol.TrackerConfig) -> object:
             return object()
 
-    monkeypatch.setattr(guard, "load_plugin", lambda *_: SearchesOnly())
+    monkeypatch.setattr(protocol, "load_plugin", lambda *_: SearchesOnly())
     with pytest.raises(PluginError, match="records no proofs"):
-        guard.open_certificate_tracker("searches", protocol.TrackerConfig())
+        protocol.open_tracker("searches", protocol.TrackerConfig(), "proof")

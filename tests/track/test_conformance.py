@@ -8,8 +8,7 @@ from kits.recorded_store import AT_THE_END, rows
 
 from phaze_opt.testing.events import example_search
 from phaze_opt.testing.trackers import StudyTrackerConformance, TrackerConformance
-from phaze_opt.track.null import NullTracker
-from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig
+from phaze_opt.track.protocol import NullTracker, StudyTracker, Tracker, TrackerConfig
 
 
 def trial_throughputs(work_dir: Path) -> Mapping[int, float]:

@@ -16,11 +16,10 @@ from phaze_opt.record.whole_file import put_aside
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.testing.events import example_study, record_study
 from phaze_opt.testing.trackers import interrupted
-from phaze_opt.track import guard, store
+from phaze_opt.track import protocol, store
 from phaze_opt.track.destination import Destination, default_uri
-from phaze_opt.track.null import NullSession
 from phaze_opt.track.pending_delivery import list_orders
-from phaze_opt.track.protocol import Delivery, TrackerConfig, TrialRuns
+from phaze_opt.track.protocol import Delivery, NullSession, TrackerConfig, TrialRuns
 from phaze_opt.track.records import MAX_CURVE_POINTS, median_curve, thinned
 from phaze_opt.track.store import find_search_runs, newest_link
 from phaze_opt.track.study_views import compare_link, search_views, study_views
@@ -265,10 +264,10 @@ def test_a_tracker_without_studies_is_refused_before_a_study_starts(work_dir: Pa
     def load(group: PluginGroup, name: str) -> object:
         return SearchesOnly()
 
-    monkeypatch.setattr(guard, "load_plugin", load)
-    guard.open_tracker("searches-only", TrackerConfig(work_dir=work_dir))
+    monkeypatch.setattr(protocol, "load_plugin", load)
+    protocol.open_tracker("searches-only", TrackerConfig(work_dir=work_dir))
     with pytest.raises(PluginError, match="'searches-only' records searches only"):
-        guard.open_study_tracker("searches-only", TrackerConfig(work_dir=work_dir))
+        protocol.open_tracker("searches-only", TrackerConfig(work_dir=work_dir), "study")
 
 
 def test_curves() -> None:

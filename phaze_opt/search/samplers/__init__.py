@@ -1,1 +1,1 @@
-"""Optuna samplers as strategies, one a file."""
+"""Optuna's samplers as strategies, and the plain enumeration of a space."""

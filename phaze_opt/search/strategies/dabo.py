@@ -11,8 +11,8 @@ import numpy as np
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.near_ties import comparable_scores
-from phaze_opt.search.genome import propose_new
 from phaze_opt.search.options import option
+from phaze_opt.search.strategies.genome import propose_new
 from phaze_opt.search.strategy import Outcome, StrategyContext
 
 

@@ -1,4 +1,4 @@
-"""Pruner ``critical-path``: drops a point whose bound shows that it cannot beat an incumbent.
+"""Pruners that drop a point whose bound shows that it cannot beat an incumbent: a safe one, and one with a margin.
 
 The bound (`objective.bounds`) is the critical path and the work of every layer's schedule, on the best of all relaxed
 placements, before any ILP or placement is solved. WHAM (Adnan et al., 2024) bounds designs by their critical path alone
@@ -12,7 +12,7 @@ import numpy as np
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.record.arrays import Flags
-from phaze_opt.search.options import NoOptions, resolve_options
+from phaze_opt.search.options import NoOptions, option, resolve_options
 from phaze_opt.search.pruner import PrunerContext, PrunerRun, Verdict
 
 ROUNDING = 1e-9
@@ -71,3 +71,30 @@ class CriticalPathRun:
             is_worse = (reach < incumbent[is_up] * (1.0 - ROUNDING)).all(axis=1)
             beaten |= is_worse & (cost >= incumbent[~is_up] * (1.0 - EXACT)).all(axis=1)
         return [bool(entry) for entry in beaten.tolist()]
+
+
+@dataclass(frozen=True, slots=True)
+class AggressiveOptions:
+    """Of `AggressiveCriticalPathPruner`."""
+
+    margin: float = option(0.1, "share of its bound that a point is not trusted to reach", low=0.0, high=0.99)
+
+
+class AggressiveCriticalPathPruner:
+    """Drops a point also when its bound x (1 - margin) cannot beat an incumbent.
+
+    Unsafe: it may drop the optimum, but never loses more than its margin of the best value. Measured losses:
+    experiments/pruner.
+    """
+
+    name = "critical-path-aggressive"
+    is_safe = False
+
+    def start(self, context: PrunerContext) -> PrunerRun:
+        """Begin a run.
+
+        Raises:
+            InputError: an option is unknown, or the margin is no share.
+        """
+        options = resolve_options(AggressiveOptions, self.name, context.options, kind="pruner")
+        return CriticalPathRun(context, margin=options.margin)

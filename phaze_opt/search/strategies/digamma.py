@@ -31,8 +31,8 @@ import numpy as np
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.flexibility import CORE_SPLIT, LOOP_ORDER
 from phaze_opt.record.arrays import Ints
-from phaze_opt.search.genome import Archive, Genome, build_genome, propose_new
 from phaze_opt.search.options import option, resolve_options
+from phaze_opt.search.strategies.genome import Archive, Genome, build_genome, propose_new
 from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun
 from phaze_opt.space.codec import TC_HALVINGS, VC_HALVINGS
 

@@ -24,8 +24,8 @@ import numpy as np
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.record.arrays import Floats, Ints
-from phaze_opt.search.genome import Archive, Genome, build_genome, propose_new
 from phaze_opt.search.options import option, resolve_options
+from phaze_opt.search.strategies.genome import Archive, Genome, build_genome, propose_new
 from phaze_opt.search.strategy import ONE_GOAL, Outcome, StrategyContext, StrategyRun
 
 

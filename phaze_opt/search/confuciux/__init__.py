@@ -1,1 +1,0 @@
-"""ConfuciuX: reinforcement learning, then genetic fine tuning, restated for this space."""

@@ -1,1 +1,0 @@
-"""DiGamma: genetic co-search of hardware and mapping, restated for this space."""

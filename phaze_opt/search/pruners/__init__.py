@@ -1,1 +1,0 @@
-"""Pruners: one per file."""
