@@ -20,7 +20,7 @@ from phaze_opt.certify.certificate import (
 from phaze_opt.certify.check.files import read_claimed
 from phaze_opt.certify.covered import with_covering_rows, with_rows_at
 from phaze_opt.certify.covered_front import cover_front
-from phaze_opt.certify.finished_tasks import ProofPieces, open_pieces
+from phaze_opt.certify.finished_tasks import JOURNAL_FILE, WHAT, ProofPieces
 from phaze_opt.certify.front import NEAR, KnownGoals
 from phaze_opt.certify.point_table import flatness_of, rank_solved, solved_again, solved_value
 from phaze_opt.certify.problem import MOST_ROWS_OF_DIES, CertifyOptions, CertifyProblem
@@ -32,6 +32,7 @@ from phaze_opt.hardware.chip_template import ORDERED_KINDS
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Aim, FrontAxis, Goal, goal_denominators
 from phaze_opt.record.arrays import Floats
+from phaze_opt.record.checkpoint import open_checkpoint
 from phaze_opt.record.input_files import open_ordinary
 from phaze_opt.record.lock import locked
 
@@ -77,7 +78,8 @@ def certify(
         "chunk_points": CHUNK_POINTS,
     }
     with locked(lock_file(directory), busy=BUSY):
-        pieces = open_pieces(directory / JOURNAL_DIRECTORY, header=header, is_resumed=options.is_resumed)
+        path = directory / JOURNAL_DIRECTORY / JOURNAL_FILE
+        pieces = open_checkpoint(path, header=header, is_resumed=options.is_resumed, what=WHAT)
         try:
             return _prove(problem, options, directory, ProofPieces(pieces), on_progress or (lambda _: None))
         finally:

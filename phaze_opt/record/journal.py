@@ -101,18 +101,6 @@ def read_journal(path: Path) -> JournalRead:
     return JournalRead(tuple(values), num_faulty)
 
 
-def mend_journal(path: Path) -> JournalRead:
-    """All lines that hold, as `read_journal`; a file with others is written anew.
-
-    Raises:
-        InputError: the file cannot be read or written.
-    """
-    read = read_journal(path)
-    if read.num_faulty:
-        write_journal(path, read.values)
-    return read
-
-
 def read_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
     """Lines of a journal from a byte on, with their ends; none where there is no file.
 
@@ -125,7 +113,10 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
             left = os.fstat(file.fileno()).st_size - file.seek(offset)
             while left > 0 and (line := file.readline(MAX_LINE_BYTES)):
                 if len(line) == MAX_LINE_BYTES:
-                    raise too_long(path)
+                    message = (
+                        f"holds a line of {MAX_LINE_BYTES >> 20} MiB or more, which no journal has; remove the file"
+                    )
+                    raise InputError(message, source=shorten_path(path))
                 yield line
                 left -= len(line)
     except FileNotFoundError:
@@ -134,10 +125,32 @@ def read_lines(path: Path, offset: int = 0) -> Iterator[bytes]:
         raise _unreadable(path, error) from error
 
 
-def too_long(path: Path) -> InputError:
-    """The sentence about a journal with a line that no journal has."""
-    message = f"holds a line of {MAX_LINE_BYTES >> 20} MiB or more, which no journal has; remove the file"
-    return InputError(message, source=shorten_path(path))
+@dataclass(slots=True)
+class JournalTail:
+    """Reads whole lines of a journal as they appear.
+
+    Attributes:
+        path: the journal.
+        offset: of the first line that was not read yet.
+    """
+
+    path: Path
+    offset: int = 0
+
+    def read(self) -> Iterator[tuple[int, dict[str, Any] | None]]:
+        """Where each line completed since the last call begins, and its value; None if it was torn or changed.
+
+        Raises:
+            InputError: as of `read_lines`.
+        """
+        for line in read_lines(self.path, self.offset):
+            if not line.endswith(b"\n"):
+                return
+            value, begin = None, self.offset
+            self.offset += len(line)
+            with suppress(ValueError, RecursionError):
+                value = parse_line(line)
+            yield begin, value
 
 
 def _unreadable(path: Path, error: OSError) -> InputError:
@@ -171,12 +184,13 @@ class Journal:
     _synced_s: float = field(default_factory=time.monotonic)
 
     def append(self, value: Mapping[str, Any]) -> None:
-        """Write one line.
+        """Write one line; a torn last line, of whoever, is ended first, so that this one stands alone.
 
         Raises:
             OSError: it cannot be written.
         """
-        self._file.write(format_line(value).encode())
+        end = b"" if _ends_whole(self.path) else b"\n"
+        self._file.write(end + format_line(value).encode())
         self._file.flush()
         if time.monotonic() - self._synced_s >= SYNC_S:
             self._sync()
@@ -206,7 +220,7 @@ class Journal:
 
 
 def open_journal(path: Path, *, is_fresh: bool = False) -> Journal:
-    """Open a journal to append to it; a torn last line is ended, so that the next one stands alone.
+    """Open a journal to append to it.
 
     Args:
         path: the file; its directory is made. Where it is a link, a file of its own takes its place.
@@ -222,21 +236,14 @@ def open_journal(path: Path, *, is_fresh: bool = False) -> Journal:
         path.unlink(missing_ok=True)
     else:
         make_own(path)
-    file = path.open("ab")
-    writer = Journal(path, file)
-    try:
-        if file.tell() and not _ends_with_newline(path):
-            file.write(b"\n")
-            file.flush()
-    except OSError:
-        writer.close()
-        raise
-    return writer
+    return Journal(path, path.open("ab"))
 
 
-def _ends_with_newline(path: Path) -> bool:
-    """Whether the last line of a file that is not empty is whole."""
+def _ends_whole(path: Path) -> bool:
+    """Whether a file has no last line that is torn."""
     with path.open("rb") as file:
+        if file.seek(0, os.SEEK_END) == 0:
+            return True
         file.seek(-1, os.SEEK_END)
         return file.read(1) == b"\n"
 

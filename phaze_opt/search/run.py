@@ -33,7 +33,7 @@ from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import Observer, Observers, SearchEvent, SearchFinished, SearchStarted
-from phaze_opt.search.journal import keep_journal
+from phaze_opt.search.journal import JOURNAL_FILE, keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext, PrunerRun, Verdict
@@ -251,7 +251,7 @@ def run_search(
     if result.best is not None and not result.is_interrupted:
         winner = result.trials[result.best_number]
         with kernels_interruptible():
-            confirm_winner(winner, objective_factory(scenario), goal=config.goal, journal=journal.path)
+            confirm_winner(winner, objective_factory(scenario), goal=config.goal, journal=directory / JOURNAL_FILE)
     loop.observers.notify(finished_event(result))
     return result
 

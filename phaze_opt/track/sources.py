@@ -11,7 +11,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
-from phaze_opt.record.journal import parse_line, read_lines
+from phaze_opt.record.checkpoint import NOT_A_PIECE
+from phaze_opt.record.journal import JournalTail, read_lines
 from phaze_opt.record.lock import locked
 from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
 from phaze_opt.search.result import Trial
@@ -36,31 +37,6 @@ class Source(Protocol):
 
 @final
 @dataclass(slots=True)
-class JournalTail:
-    """Reads whole lines of a journal as they appear; a faulty line reads as an empty value."""
-
-    path: Path
-    _offset: int = 0
-
-    def read(self) -> list[dict[str, Any]]:
-        """Values of the lines completed since the last call.
-
-        Raises:
-            InputError: as of `read_lines`.
-        """
-        lines = [line for line in read_lines(self.path, self._offset) if line.endswith(b"\n")]
-        self._offset += sum(map(len, lines))
-        return list(map(_parse, lines))
-
-
-def _parse(line: bytes) -> dict[str, Any]:
-    with suppress(ValueError, RecursionError):
-        return parse_line(line)
-    return {}
-
-
-@final
-@dataclass(slots=True)
 class SearchSource:
     """The journal of a search: a trial a line, where a repeat says only its point."""
 
@@ -71,18 +47,21 @@ class SearchSource:
 
     def read(self, *, is_ended: bool) -> list[Part]:  # noqa: ARG002 - every line is whole when it is there
         """A part a line; the first line and faulty ones come to nothing."""
-        lines = self.tail.read()
+        lines = [value for _, value in self.tail.read()]
         now_ms = round(1000 * time.time())
         if lines:
             now_ms = min(now_ms, self.tail.path.stat().st_mtime_ns // 1_000_000)
         return [self._part(line, now_ms) for line in lines]
 
-    def _part(self, line: dict[str, Any], time_ms: int) -> Part:
+    def _part(self, line: dict[str, Any] | None, time_ms: int) -> Part:
         self._num_lines += 1
-        kept = parse_trial(line)
-        if kept is not None and kept.known is not None:
+        try:
+            kept = parse_trial(line or {})
+        except NOT_A_PIECE:
+            return []
+        if kept.known is not None:
             self._evaluations[kept.point] = kept.known.evaluation
-        if kept is None or kept.point not in self._evaluations:
+        if line is None or kept.point not in self._evaluations:
             return []
         context = {name: self.order.started["params"][name] for name in ("strategy", "goal", "seed")}
         evaluation = self._evaluations[kept.point]
@@ -163,7 +142,7 @@ class ProofSource:
 
     def read(self, *, is_ended: bool) -> list[Part]:  # noqa: ARG002 - every line is whole when it is there
         """A part a line."""
-        return [[line] if line else [] for line in self.tail.read()]
+        return [[line] if line else [] for _, line in self.tail.read()]
 
 
 def open_source(place: OrderFile, order: Order) -> Source:

@@ -9,7 +9,6 @@ import numpy as np
 from hypothesis import strategies as st
 from small_problems import small_problem, small_scenario, small_space
 
-from phaze_opt.certify.finished_tasks import Pieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.prover import Cause, ModelFacts, ProverBench, WorldBest, WorldProof, Worth
@@ -18,6 +17,7 @@ from phaze_opt.certify.tasks import Workers
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.objective.goals import Goal
 from phaze_opt.record.arrays import Floats
+from phaze_opt.record.checkpoint import Checkpoint
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import mib_to_bytes
 
@@ -192,6 +192,6 @@ def toy_ledger(values: Floats, bounds: Floats, *, claimed: float = 1.0) -> Ledge
     )
     bench = ProverBench(prover)
     workers = Workers(lambda: bench, jobs=1, here=bench)
-    ledger = Ledger(TABLE_PROBLEM, worlds, workers, Pieces(), lambda: None)
+    ledger = Ledger(TABLE_PROBLEM, worlds, workers, Checkpoint(), lambda: None)
     ledger.prove_all()
     return ledger

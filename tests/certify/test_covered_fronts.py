@@ -24,7 +24,7 @@ from phaze_opt.certify.result import CertifyProgress, CertifyResult
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal
-from phaze_opt.record.journal import mend_journal
+from phaze_opt.record.journal import read_journal
 
 TOLERANCE = 1e-2
 
@@ -154,7 +154,7 @@ def test_an_interrupted_covered_front_goes_on_from_its_rounds(covered, tmp_path,
     with pytest.raises(KeyboardInterrupt):
         certify(problem, options, on_progress=stop)
     (journal,) = tmp_path.rglob(JOURNAL_FILE)
-    kept = [value for value in mend_journal(journal).values if "round" in value]
+    kept = [value for value in read_journal(journal).values if "round" in value]
     done: list[int] = []
     refine = PointRefiner.refine
     monkeypatch.setattr(PointRefiner, "refine", lambda self, i, goal: (done.append(i), refine(self, i, goal))[1])

@@ -226,17 +226,6 @@ def test_a_broken_piece_of_the_journal_is_done_again_and_no_other(
     assert [number for number in kept if number < 2] == [0] * num_rounds
 
 
-def test_a_journal_of_an_earlier_version_is_begun_afresh_with_a_note(tmp_path, caplog):
-    problem = small_problem()
-    journal = certificate_directory(problem, among=tmp_path) / JOURNAL_DIRECTORY
-    journal.mkdir(parents=True)
-    (journal / "header.json").write_text('{"format": 1}')
-    (journal / "rounds.jsonl").write_text('{"round": 0, "outcomes": []}\n')
-    result = certify(problem, CertifyOptions(directory=tmp_path, is_resumed=True))
-    assert result.certificate.claim.is_proved
-    assert "another version" in caplog.text
-
-
 def test_a_full_disk_is_one_sentence(tmp_path, monkeypatch):
     def full(*_, **__):
         raise OSError(28, "No space left on device")

@@ -10,7 +10,7 @@ import pytest
 from robust_toys import PowerProver, make_problem, make_space
 from small_problems import flip_a_bit, tear
 
-from phaze_opt.certify.finished_tasks import JOURNAL_FILE, open_pieces
+from phaze_opt.certify.finished_tasks import JOURNAL_FILE
 from phaze_opt.certify.problem import CertifyOptions
 from phaze_opt.certify.prove import BUSY, lock_file
 from phaze_opt.certify.robust.analyse import analyse_robustness, read_result, result_file
@@ -26,6 +26,7 @@ from phaze_opt.certify.robust.result import (
 from phaze_opt.certify.robust.worlds import AssumptionGroup, WorldKind
 from phaze_opt.errors import InputError
 from phaze_opt.record.arrays import Floats
+from phaze_opt.record.checkpoint import open_checkpoint
 from phaze_opt.record.lock import locked
 
 PROBLEM = make_problem()
@@ -183,7 +184,7 @@ def test_without_resume_it_starts_afresh(tmp_path: Path, whole: Whole) -> None:
 def test_what_follows_a_torn_line_can_be_read(tmp_path: Path) -> None:
     def session(*numbers: int) -> list[object]:
         """What a session finds, before it keeps some numbers."""
-        pieces = open_pieces(tmp_path, header={"of": "numbers"}, is_resumed=True)
+        pieces = open_checkpoint(tmp_path / JOURNAL_FILE, header={"of": "numbers"}, is_resumed=True, what="it")
         found = [line["number"] for line in pieces.lines if "number" in line]
         for number in numbers:
             pieces.keep({"number": number})
@@ -229,19 +230,6 @@ def test_a_spoilt_piece_costs_that_piece(
     assert _timeless(_analyse(tmp_path / "cut", again, is_resumed=True)) == _timeless(expected)
     assert len(again.calls) == len(undisturbed.calls) - 39 + num_lost
     assert "again" in caplog.text
-
-
-def test_a_journal_of_an_earlier_version_is_begun_afresh_with_a_note(
-    tmp_path: Path, whole: Whole, caplog: pytest.LogCaptureFixture
-) -> None:
-    with pytest.raises(KeyboardInterrupt):
-        _analyse(tmp_path, PowerProver(PROBLEM.space.size, fail_after=40))
-    (path,) = tmp_path.rglob(JOURNAL_FILE)
-    path.rename(path.with_name("worths.jsonl"))
-    again = PowerProver(PROBLEM.space.size)
-    _analyse(tmp_path, again, is_resumed=True)
-    assert again.calls == whole(0)[1].calls
-    assert "another version" in caplog.text
 
 
 def test_jobs_change_no_number(tmp_path: Path, whole: Whole) -> None:

@@ -18,16 +18,16 @@ from refused_files import READERS
 from sample_files import good_text
 
 from phaze_opt.certify.check.files import read_certificate, read_front
-from phaze_opt.certify.finished_tasks import Pieces, open_pieces
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
+from phaze_opt.record.checkpoint import Checkpoint, open_checkpoint
 from phaze_opt.record.input_files import read_text_file
-from phaze_opt.record.journal import MAX_LINE_BYTES, make_own, mend_journal, read_journal, read_value
+from phaze_opt.record.journal import MAX_LINE_BYTES, JournalTail, make_own, read_journal, read_value
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.study.disk.directory import StudyDirectory, read_plan
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.track.pending_delivery import OrderFile
-from phaze_opt.track.sources import JournalTail, count_lines
+from phaze_opt.track.sources import count_lines
 from phaze_opt.validation.dataset import read_dataset
 
 MOST_S = 3.0
@@ -143,6 +143,10 @@ def resume_search(path: Path) -> None:
         pass
 
 
+def resume_proof(path: Path) -> None:
+    open_checkpoint(path, header={}, is_resumed=True, what="it")
+
+
 def own_copy(path: Path) -> None:
     link = path.with_name("link")
     link.symlink_to(path)
@@ -152,15 +156,14 @@ def own_copy(path: Path) -> None:
 RECORDS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "the plan of a study": ("study.json", lambda path: read_plan(StudyDirectory(path.parent))),
     "a search of a study": ("cell.jsonl", read_journal),
-    "a torn search of a study": ("cell.jsonl", mend_journal),
     "evaluations": ("digest.jsonl", lambda path: LocalStore(path.parent).known(path.stem, POINT)),
     "reference machines": ("gpt3.json", lambda path: read_value(path, kind="reference machines")),
     "an order of tracking": ("tracking.json", lambda path: OrderFile(path.parent).load()),
     "a search that is resumed": ("trials.jsonl", resume_search),
-    "a search that is delivered": ("trials.jsonl", lambda path: JournalTail(path).read()),
+    "a search that is delivered": ("trials.jsonl", lambda path: list(JournalTail(path).read())),
     "a search that is counted": ("tracking-moves.jsonl", count_lines),
     "a journal that is a link": ("trials.jsonl", own_copy),
-    "the pieces of a proof": ("pieces.jsonl", lambda path: open_pieces(path.parent, header={}, is_resumed=True)),
+    "the pieces of a proof": ("pieces.jsonl", resume_proof),
     "a certificate": ("certificate.json", lambda path: read_certificate(path.parent)),
     "a front": ("front.json", lambda path: read_front(path.parent)),
 }
@@ -206,10 +209,10 @@ def test_a_file_that_waits_is_no_file_of_a_users() -> None:
 def test_lines_after_a_hole_are_read_on_only_if_it_is_short(tmp_path: Path) -> None:
     path = tmp_path / "trials.jsonl"
     path.write_bytes(b"{}\n" + bytes(1000) + b"\n{}")
-    assert (count_lines(path), JournalTail(path).read()) == (2, [{}, {}])
+    assert (count_lines(path), list(JournalTail(path).read())) == (2, [(0, None), (3, None)])
     os.truncate(path, MAX_LINE_BYTES + 2000)
     with pytest.raises(InputError, match=r"trials.jsonl: holds a line of 32 MiB or more"):
-        JournalTail(path).read()
+        list(JournalTail(path).read())
 
 
 def many_stated() -> bytes:
@@ -235,6 +238,8 @@ def test_arrays_that_are_larger_than_their_file_are_done_again(
     path = tmp_path / "bounds.npz"
     path.write_bytes(content())
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    assert Pieces(tmp_path).arrays("bounds", {"arrays_crc32": zlib.crc32(path.read_bytes())}) is None
+    assert (
+        Checkpoint(tmp_path / "pieces.jsonl").arrays("bounds", {"arrays_crc32": zlib.crc32(path.read_bytes())}) is None
+    )
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used < 64 << 10
     assert "bounds.npz is missing, or not what was written: that piece is done again" in caplog.text

@@ -154,7 +154,8 @@ def test_what_decides_the_trials_decides_the_identity(tmp_path: Path) -> None:
 def test_lines_are_json_and_say_what_was_tried(tmp_path: Path) -> None:
     config = SearchConfig("random", num_trials=5, work_dir=tmp_path, name="readable")
     result = search(config)
-    header, *lines = (json.loads(line) for line in journal_of(config).read_text().splitlines())
+    first, *lines = (json.loads(line) for line in journal_of(config).read_text().splitlines())
+    header = first["header"]
     assert header["name"] == "readable"
     assert header["scenario"]["max_macs"] == ToyScenario().max_macs
     assert [line["number"] for line in lines] == [0, 1, 2, 3, 4]
@@ -189,7 +190,7 @@ def test_a_damaged_line_costs_that_line(damage: str, tmp_path: Path, caplog: pyt
     with caplog.at_level(logging.WARNING, logger="phaze_opt"):
         assert same(search(replace(config, resume=True)), whole)
         kept = read_journal(path).values
-        assert {line.get("number", line.get("name")) for line in kept if line} == {*range(6), ""}
+        assert {line.get("number", line.get("header", {}).get("name")) for line in kept if line} == {*range(6), ""}
         assert bool(caplog.records) == (damage != "no start")
         caplog.clear()
         assert same(search(replace(config, resume=True)), whole)
@@ -200,11 +201,11 @@ def test_the_journal_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
     config = SearchConfig("random", num_trials=5, work_dir=tmp_path, resume=True)
     path = journal_of(config)
     path.parent.mkdir(parents=True)
-    path.write_text(format_line({"format": 99}))
+    path.write_text(format_line({"header": {"format": 99}}))
     with pytest.raises(InputError, match="format 99") as caught:
         search(config)
     assert caught.value.source == str(path)
-    assert path.read_text() == format_line({"format": 99})
+    assert path.read_text() == format_line({"header": {"format": 99}})
 
 
 def test_old_and_new_code_of_a_plug_in_are_not_mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

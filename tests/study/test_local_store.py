@@ -5,7 +5,8 @@ import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from phaze_opt.study.stores.local_store import LocalStore, _offset
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
+Opener = Callable[[Path], LocalStore]
 POINT = DesignPoint(4, 64, 32, 32, 32, 1 << 24, 1 << 35, 2)
 OBJECTIVE = ToyObjective(ToyScenario())
 KNOWN = KnownEvaluation(OBJECTIVE.evaluate(POINT), 1.5)
@@ -48,8 +50,15 @@ def _claims_elsewhere(directory: Path) -> str:
     return subprocess.run(_claim_command(directory, hold_s=0), capture_output=True, text=True, check=True).stdout
 
 
-def test_what_one_store_completes_another_one_knows(tmp_path: Path) -> None:
-    first, second = LocalStore(tmp_path), LocalStore(tmp_path)
+@pytest.fixture
+def open_store() -> Iterator[Opener]:
+    """Opens stores that are closed at the end."""
+    with ExitStack() as opened:
+        yield lambda directory: opened.enter_context(closing(LocalStore(directory)))
+
+
+def test_what_one_store_completes_another_one_knows(open_store: Opener, tmp_path: Path) -> None:
+    first, second = open_store(tmp_path), open_store(tmp_path)
     store: EvaluationStore = first
     assert second.known("a", POINT) is None
     assert store.claim("a", POINT)
@@ -60,7 +69,9 @@ def test_what_one_store_completes_another_one_knows(tmp_path: Path) -> None:
     assert not second.has("b", POINT)
 
 
-def test_claims_where_there_are_no_locks_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_claims_where_there_are_no_locks_are_refused(
+    open_store: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Else they would be waited for without end, as if others had them."""
 
     def refuse(*_: object) -> None:
@@ -68,29 +79,29 @@ def test_claims_where_there_are_no_locks_are_refused(tmp_path: Path, monkeypatch
 
     monkeypatch.setattr(fcntl, "lockf", refuse)
     with pytest.raises(InputError, match=f"{tmp_path}: the file system of this folder has no locks"):
-        LocalStore(tmp_path).claim("a", POINT)
+        open_store(tmp_path).claim("a", POINT)
 
 
-def test_the_first_completed_evaluation_counts(tmp_path: Path) -> None:
-    first, second = LocalStore(tmp_path), LocalStore(tmp_path)
+def test_the_first_completed_evaluation_counts(open_store: Opener, tmp_path: Path) -> None:
+    first, second = open_store(tmp_path), open_store(tmp_path)
     first.complete("a", POINT, KNOWN)
     assert second.complete("a", POINT, replace(KNOWN, wall_s=9.0)) == KNOWN
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 1
 
 
-def test_reading_beside_a_claim_does_not_give_it_up(tmp_path: Path) -> None:
+def test_reading_beside_a_claim_does_not_give_it_up(open_store: Opener, tmp_path: Path) -> None:
     """Record locks go with the first descriptor of a file that a process closes; a coordinator reads as it runs."""
-    store = LocalStore(tmp_path)
+    store = open_store(tmp_path)
     assert store.claim("a", POINT)
-    reader = LocalStore(tmp_path)
+    reader = open_store(tmp_path)
     assert reader.known("a", POINT) is None
     reader.close()
     assert _claims_elsewhere(tmp_path) == "False\n"
     store.close()
 
 
-def test_a_study_of_somebody_else_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    LocalStore(tmp_path).complete("a", POINT, KNOWN)
+def test_a_study_of_somebody_else_is_read(open_store: Opener, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_store(tmp_path).complete("a", POINT, KNOWN)
     files = set(tmp_path.iterdir())
     real = os.open
 
@@ -100,37 +111,36 @@ def test_a_study_of_somebody_else_is_read(tmp_path: Path, monkeypatch: pytest.Mo
         return real(path, flags, mode)
 
     monkeypatch.setattr(os, "open", refuse)
-    store = LocalStore(tmp_path)
+    store = open_store(tmp_path)
     assert store.known("a", POINT) == KNOWN
-    with pytest.raises(InputError, match="cannot be written: Permission denied"):
-        store.known("b", POINT)
+    assert store.known("b", POINT) is None
     with pytest.raises(InputError, match="cannot be written"):
         store.complete("a", replace(POINT, num_tc=8), KNOWN)
     assert set(tmp_path.iterdir()) == files
 
 
 @pytest.mark.parametrize("cut", [1, 2, 50, 400])
-def test_a_torn_line_is_skipped_and_the_next_one_stands(tmp_path: Path, cut: int) -> None:
+def test_a_torn_line_is_skipped_and_the_next_one_stands(open_store: Opener, tmp_path: Path, cut: int) -> None:
     other = replace(POINT, num_tc=8)
-    LocalStore(tmp_path).complete("a", POINT, KNOWN)
+    open_store(tmp_path).complete("a", POINT, KNOWN)
     path = tmp_path / "a.jsonl"
     path.write_bytes(path.read_bytes()[:-cut])
-    store = LocalStore(tmp_path)
+    store = open_store(tmp_path)
     assert store.known("a", POINT) is None
     store.complete("a", other, KnownEvaluation(OBJECTIVE.evaluate(other), 1.5))
-    for reader in (store, LocalStore(tmp_path)):
+    for reader in (store, open_store(tmp_path)):
         assert reader.known("a", other) == KnownEvaluation(OBJECTIVE.evaluate(other), 1.5)
         # A line that lacks its end alone says all: ended by the next writer, it counts.
         assert reader.known("a", POINT) == (KNOWN if cut == 1 else None)
     store.complete("a", POINT, KNOWN)
-    assert LocalStore(tmp_path).known("a", POINT) == KNOWN
+    assert open_store(tmp_path).known("a", POINT) == KNOWN
 
 
-def test_a_claim_of_another_process_holds_until_it_dies(tmp_path: Path) -> None:
+def test_a_claim_of_another_process_holds_until_it_dies(open_store: Opener, tmp_path: Path) -> None:
     with subprocess.Popen(_claim_command(tmp_path, hold_s=60), stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         assert holder.stdout.readline().strip() == "True"
-        store = LocalStore(tmp_path)
+        store = open_store(tmp_path)
         assert not store.claim("a", POINT)
         assert store.claim("a", replace(POINT, num_tc=8))
         evaluated = []
@@ -151,13 +161,13 @@ def test_a_claim_of_another_process_holds_until_it_dies(tmp_path: Path) -> None:
         assert evaluated == [POINT]
 
 
-def test_a_failed_evaluation_gives_its_claim_up(tmp_path: Path) -> None:
+def test_a_failed_evaluation_gives_its_claim_up(open_store: Opener, tmp_path: Path) -> None:
     class Failing:
         def evaluate(self, point: DesignPoint) -> object:
             raise ValueError(str(point))
 
     with pytest.raises(ValueError, match="num_tc=4"):
-        StoreEvaluator(LocalStore(tmp_path), "a", SerialEvaluator(Failing)).submit((POINT,))
+        StoreEvaluator(open_store(tmp_path), "a", SerialEvaluator(Failing)).submit((POINT,))
     assert _claims_elsewhere(tmp_path) == "True\n"
 
 
@@ -215,8 +225,8 @@ class FakeStore:
         """Nothing is open."""
 
 
-def test_what_comes_back_is_kept(tmp_path: Path) -> None:
-    store, cluster = LocalStore(tmp_path), FakeCluster()
+def test_what_comes_back_is_kept(open_store: Opener, tmp_path: Path) -> None:
+    store, cluster = open_store(tmp_path), FakeCluster()
     (pending,) = StoreEvaluator(store, "a", cluster).submit((POINT,))
     assert pending.result() == (KNOWN.evaluation, KNOWN.wall_s)
     assert store.known("a", POINT) == KNOWN

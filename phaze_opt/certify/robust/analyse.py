@@ -24,7 +24,7 @@ from phaze_opt.certify.certificate import (
     content_digest,
 )
 from phaze_opt.certify.check.files import read_front
-from phaze_opt.certify.finished_tasks import Pieces, ProofPieces, open_pieces
+from phaze_opt.certify.finished_tasks import JOURNAL_FILE, WHAT, ProofPieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file, require_few_rows
 from phaze_opt.certify.robust.common_dies import bound_common, leanest_alike
@@ -48,6 +48,7 @@ from phaze_opt.certify.tasks import Workers
 from phaze_opt.certify.writing import certificate_directory, statement_line, write_certificate
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.reference_machines import REFERENCES
+from phaze_opt.record.checkpoint import Checkpoint, open_checkpoint
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import read_plain, to_plain, write_plain
 from phaze_opt.record.whole_file import replace_file, unwritable
@@ -202,7 +203,8 @@ class _FrontAnalysis:
         try:
             for number, (each, place) in enumerate(with_rows(posed)):
                 header = {"problem_digest": each.digest, "tolerance": self.options.tolerance, "rows": each.rows.size}
-                kept = open_pieces(journals / world_name(number), header=header, is_resumed=self.options.is_resumed)
+                path = journals / world_name(number) / JOURNAL_FILE
+                kept = open_checkpoint(path, header=header, is_resumed=self.options.is_resumed, what=WHAT)
                 pieces.append(kept)
                 facts.append(bounded_world(each, place, graphs, ProofPieces(kept), tolerance=self.options.tolerance))
                 self._tell(RobustStage.WORLDS, facts, len(posed))
@@ -326,7 +328,7 @@ class _Analysis:
     on_progress: Callable[[RobustProgress], None]
     prover: RobustProver
     workers: Workers
-    pieces: Pieces = field(init=False)
+    pieces: Checkpoint = field(init=False)
     evidence: Evidence = field(init=False)
     _started: float = field(default_factory=time.perf_counter)
     _stage: RobustStage = RobustStage.WORLDS
@@ -335,8 +337,9 @@ class _Analysis:
         """Lay out the worlds and open the journal."""
         how = json.dumps([self.options.tolerance, self.options.num_best])
         kept = hashlib.sha256(f"{self.problem.digest} {how}".encode()).hexdigest()
-        place = _directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}"
-        self.pieces = open_pieces(place, header={"of": "robustness of choices"}, is_resumed=self.options.is_resumed)
+        path = _directory(self.problem, self.options) / f"{_JOURNAL}-{kept[:_DIGITS]}" / JOURNAL_FILE
+        header, is_resumed = {"of": "robustness of choices"}, self.options.is_resumed
+        self.pieces = open_checkpoint(path, header=header, is_resumed=is_resumed, what=WHAT)
         assumptions = find_assumptions(self.problem)
         worlds = build_worlds(self.problem, assumptions, num_samples=self.robust.num_samples, seed=self.robust.seed)
         # Worlds in which every point is worth the same are proved once.

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from phaze_opt.certify.finished_tasks import Pieces
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.prover import WorldBest, WorldProof, WorldTask, Worth
 from phaze_opt.certify.robust.worlds import World, problem_in
@@ -15,6 +14,7 @@ from phaze_opt.certify.tasks import Workers
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.record.arrays import Flags, Floats, Ints
+from phaze_opt.record.checkpoint import Checkpoint
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.space.frontier import FrontierRows, compile_frontier
 from phaze_opt.space.grid import Grid, PartOfSpace
@@ -73,7 +73,7 @@ class Ledger:
     problem: CertifyProblem
     worlds: Sequence[World]
     workers: Workers
-    pieces: Pieces
+    pieces: Checkpoint
     on_news: Callable[[], None]
     common: Ints = field(init=False)
     upper: Floats = field(init=False)

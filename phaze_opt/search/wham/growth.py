@@ -77,7 +77,7 @@ class KeptBlock:
     def __post_init__(self) -> None:
         """Look up the block's rows of `SearchSpace.kept`: growth asks hundreds of thousands of times."""
         where = self.dimensions
-        # Of an axis that only some spaces have, growth takes the smallest value; `edges.neighbours` moves along it.
+        # Of an axis that only some spaces have, growth takes the smallest value; `strategy.neighbours` moves along it.
         places = dict(zip(memory_axes(self.space), where.memory, strict=True))
         places |= {"tc_width": where.width, "tc_depth": where.depth}
         row = int(np.ravel_multi_index([places.get(name, 0) for name in ROW_AXES], self.space.axes.shape))

@@ -4,17 +4,16 @@ import hashlib
 import logging
 import math
 import os
-import time
-from contextlib import suppress
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_json
-from phaze_opt.record.journal import MAX_LINE_BYTES, SYNC_S, format_line, parse_line, too_long
+from phaze_opt.record.checkpoint import NOT_A_PIECE
+from phaze_opt.record.journal import Journal, JournalTail, open_journal, parse_line, read_lines
 from phaze_opt.record.lock import FileLock, open_lock
-from phaze_opt.record.whole_file import check_regular, unwritable
 from phaze_opt.search.result import KnownEvaluation
 
 _LOGGER = logging.getLogger(__name__)
@@ -42,11 +41,11 @@ class LocalStore:
 
     def has(self, digest: str, point: DesignPoint) -> bool:
         """Whether the evaluation of a point is there."""
-        return self._file(digest).place(point) is not None
+        return self._file(digest).has(point)
 
     def claim(self, digest: str, point: DesignPoint) -> bool:
         """Lock the point's byte; False while another process holds it."""
-        return self._file(digest).lock(point)
+        return self._file(digest).claims().take_byte(_offset(point))
 
     def complete(self, digest: str, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Append an evaluation unless it is there already; the one that is there counts."""
@@ -68,28 +67,31 @@ class LocalStore:
 
     def _file(self, digest: str) -> "_EvaluationFile":
         if digest not in self._files:
-            self._files[digest] = _open(self.directory / f"{digest}.jsonl")
+            self._files[digest] = _EvaluationFile(JournalTail(self.directory / f"{digest}.jsonl"))
         return self._files[digest]
 
 
 @dataclass(slots=True)
 class _EvaluationFile:
-    """An open journal of evaluations and where each is in it."""
+    """A journal of evaluations and where each is in it; only who claims or adds one makes files."""
 
-    path: Path
-    descriptor: int
-    claims: FileLock | None = None
-    index: dict[DesignPoint, tuple[int, int]] = field(default_factory=dict)
-    end: int = 0
-    synced_s: float = field(default_factory=time.monotonic)
-    is_unsynced: bool = False
-    has_warned: bool = False
+    tail: JournalTail
+    index: dict[DesignPoint, int] = field(default_factory=dict)
+    _journal: Journal | None = None
+    _claims: FileLock | None = None
+    _has_warned: bool = False
 
-    def place(self, point: DesignPoint) -> tuple[int, int] | None:
-        """Where the line of a point begins, and its length."""
+    @property
+    def path(self) -> Path:
+        """The journal."""
+        return self.tail.path
+
+    def has(self, point: DesignPoint) -> bool:
+        """Whether a point has a line, those that others added since the last look included."""
         if point not in self.index:
-            self._read_on()
-        return self.index.get(point)
+            for begin, value in self.tail.read():
+                self._take_in(begin, value)
+        return point in self.index
 
     def find(self, point: DesignPoint) -> KnownEvaluation | None:
         """Read the line of a point.
@@ -97,10 +99,9 @@ class _EvaluationFile:
         Raises:
             InputError: its checksum holds, but it is no evaluation.
         """
-        place = self.place(point)
-        if place is None:
+        if not self.has(point):
             return None
-        line = parse_line(os.pread(self.descriptor, place[1], place[0]))
+        line = parse_line(next(read_lines(self.path, self.index[point]), b""))
         try:
             return KnownEvaluation(evaluation_from_json(line["evaluation"]), float(line["wall_s"]))
         except (ValueError, KeyError, TypeError) as error:
@@ -109,115 +110,50 @@ class _EvaluationFile:
 
     def append(self, point: DesignPoint, evaluation: KnownEvaluation) -> KnownEvaluation:
         """Append a line unless the point has one."""
-        value = {"point": astuple(point), "wall_s": evaluation.wall_s}
-        line = format_line({**value, "evaluation": evaluation_to_json(evaluation.evaluation)}).encode()
-        lock = FileLock(self.path, self.descriptor)
+        lock = self.claims()
         lock.take(wait_s=math.inf)
         try:
             earlier = self.find(point)
             if earlier is not None:
                 return earlier
-            size = os.fstat(self.descriptor).st_size
-            if size and os.pread(self.descriptor, 1, size - 1) != b"\n":
-                line = b"\n" + line
-            self._write(line)
+            self._journal = self._journal or open_journal(self.path)
+            value = {"point": astuple(point), "wall_s": evaluation.wall_s}
+            self._journal.append({**value, "evaluation": evaluation_to_json(evaluation.evaluation)})
+        except OSError as error:
+            message = f"an evaluation cannot be written: {error.strerror or error}; what is finished is kept: --resume"
+            raise InputError(message, source=str(self.path)) from error
         finally:
             lock.give_back()
         return evaluation
 
-    def lock(self, point: DesignPoint) -> bool:
-        """Lock the byte of a point."""
-        # Opened by those who claim only: a process that closes the file, wherever it has it open, loses its locks.
-        if self.claims is None:
-            self.claims = open_lock(self.path.with_suffix(".claims"))
-        return self.claims.take_byte(_offset(point))
+    def claims(self) -> FileLock:
+        """The file of claims; a process that closes it, wherever it has it open, loses its claims."""
+        if self._claims is None:
+            self._claims = open_lock(self.path.with_suffix(".claims"))
+        return self._claims
 
     def unlock(self, point: DesignPoint) -> None:
         """Give the byte of a point back."""
-        if self.claims is not None:
-            self.claims.give_byte_back(_offset(point))
+        if self._claims is not None:
+            self._claims.give_byte_back(_offset(point))
 
     def close(self) -> None:
         """Bring what was written to the disk and close both files; all locks go with them."""
-        with suppress(OSError):
-            self._sync()
-        os.close(self.descriptor)
-        if self.claims is not None:
-            os.close(self.claims.descriptor)
+        if self._journal is not None:
+            self._journal.close()
+        if self._claims is not None:
+            os.close(self._claims.descriptor)
 
-    def _write(self, data: bytes) -> None:
-        """Write to the end, and to the disk itself once a second."""
-        try:
-            while data:
-                data = data[os.write(self.descriptor, data) :]
-            self.is_unsynced = True
-            if time.monotonic() - self.synced_s >= SYNC_S:
-                self._sync()
-        except OSError as error:
-            message = f"an evaluation cannot be written: {error.strerror or error}; what is finished is kept: --resume"
-            raise InputError(message, source=str(self.path)) from error
-
-    def _sync(self) -> None:
-        if self.is_unsynced:
-            os.fsync(self.descriptor)
-        self.is_unsynced, self.synced_s = False, time.monotonic()
-
-    def _read_on(self) -> None:
-        """Take in the whole lines that were appended since the last look.
-
-        Raises:
-            InputError: a line is longer than any of a journal.
-        """
-        size = os.fstat(self.descriptor).st_size
-        while size > self.end:
-            data = os.pread(self.descriptor, min(size - self.end, MAX_LINE_BYTES), self.end)
-            lines = data[: data.rfind(b"\n") + 1].splitlines(keepends=True)
-            if not lines and len(data) == MAX_LINE_BYTES:
-                raise too_long(self.path)
-            if not lines:
-                return
-            for line in lines:
-                self._take_in(line)
-                self.end += len(line)
-
-    def _take_in(self, line: bytes) -> None:
+    def _take_in(self, begin: int, value: dict[str, Any] | None) -> None:
         """Note where the evaluation of a point is."""
         try:
-            point = DesignPoint(*parse_line(line)["point"])
-        except (ValueError, KeyError, TypeError, RecursionError, InputError):
-            if line.strip() and not self.has_warned:
-                self.has_warned = True
+            point = DesignPoint(*(value or {})["point"])
+        except NOT_A_PIECE:
+            if not self._has_warned:
+                self._has_warned = True
                 _LOGGER.warning("%s holds a line that was torn or changed; what it lacks is evaluated again", self.path)
             return
-        self.index.setdefault(point, (self.end, len(line)))
-
-
-def _open(path: Path) -> _EvaluationFile:
-    """Open or begin a file of evaluations; one that may not be written, of somebody else's study, is read.
-
-    Raises:
-        InputError: it cannot be written, and is not there to be read.
-    """
-    try:
-        return _EvaluationFile(path, _open_file(path, os.O_RDWR | os.O_CREAT | os.O_APPEND))
-    except InputError:
-        if not path.is_file():
-            raise
-        return _EvaluationFile(path, _open_file(path, os.O_RDONLY))
-
-
-def _open_file(path: Path, flags: int) -> int:
-    """A descriptor.
-
-    Raises:
-        InputError: it cannot be opened so.
-    """
-    check_regular(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, flags, 0o644)
-    except OSError as error:
-        raise unwritable(path, error, what="the evaluations of the study") from error
+        self.index.setdefault(point, begin)
 
 
 def _offset(point: DesignPoint) -> int:
