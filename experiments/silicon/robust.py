@@ -20,7 +20,8 @@ from optima import JOBS, scenario_of, space_of
 from phaze_opt import __version__
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.analyse import analyse_robustness
-from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult
+from phaze_opt.certify.robust.result import RobustOptions, RobustResult
+from phaze_opt.record.progress import Progress
 
 FILE = Path(__file__).with_suffix(".json")
 MODELS = ("bert-large", "gpt3-175b")
@@ -33,8 +34,8 @@ def analyse(model: str, folder: Path) -> dict[str, Any]:
     problem = CertifyProblem(scenario, space_of(scenario), scenario.constants_of())
     stages: dict[str, float] = {}
 
-    def on_progress(moved: RobustProgress) -> None:
-        stages[moved.stage.value] = round(moved.wall_s, 1)
+    def on_progress(moved: Progress) -> None:
+        stages[moved.phase] = round(time.perf_counter() - started_s, 1)
         print(model, moved, flush=True)
 
     started_s = time.perf_counter()

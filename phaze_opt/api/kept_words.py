@@ -3,10 +3,10 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from phaze_opt.certify.result import CertifyProgress
-from phaze_opt.jobs.watch import Show
+from phaze_opt.certify.result import ProofMove
 from phaze_opt.objective.goals import Goal
 from phaze_opt.record.printable import printable
+from phaze_opt.record.progress import OnProgress, Progress
 from phaze_opt.report.certificate import progress_words
 
 
@@ -14,10 +14,10 @@ class KeptWords:
     """Prints nothing.
 
     Args:
-        show: told of progress; None for nobody.
+        show: told of a phase, how much of it is done, of how much (None: not known) and a few words; None for nobody.
     """
 
-    def __init__(self, show: Show | None) -> None:
+    def __init__(self, show: Callable[[str, int, int | None, str], None] | None) -> None:
         """Nothing is said yet."""
         self._show = show
         self._sentences: list[str] = []
@@ -39,16 +39,16 @@ class KeptWords:
         yield lambda _: None
 
     @contextmanager
-    def progress(self, command: str) -> Iterator[Show]:
+    def progress(self, command: str) -> Iterator[OnProgress]:
         """Tell who asked."""
         del command
         yield self._tell
 
     @contextmanager
-    def proof(self, goal: Goal) -> Iterator[Callable[[CertifyProgress], None]]:
+    def proof(self, goal: Goal) -> Iterator[Callable[[ProofMove], None]]:
         """Tell who asked, in words."""
-        yield lambda moved: self._tell(*progress_words(moved, goal))
+        yield lambda moved: self._tell(progress_words(moved, goal))
 
-    def _tell(self, stage: str, done: int, total: int | None, what: str) -> None:
+    def _tell(self, moved: Progress) -> None:
         if self._show is not None:
-            self._show(stage, done, total, what)
+            self._show(str(moved.phase), moved.num_done, moved.num_all, moved.what)

@@ -25,8 +25,8 @@ from phaze_opt.certify.front import NEAR, KnownGoals, attained_for, front_of, is
 from phaze_opt.certify.point_proof import RefineGoal
 from phaze_opt.certify.point_table import Begun, LoweredRows
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.proof import OnProgress, Proof, do_round
-from phaze_opt.certify.result import CertifyProgress, CertifyStage
+from phaze_opt.certify.proof import OnMove, Proof, do_round
+from phaze_opt.certify.result import CertifyStage, ProofMove
 from phaze_opt.certify.tasks import BoundPoints, ProofBench, RefineWork, Workers, pack_entries
 from phaze_opt.hardware.chip_template import JOINED_AXES, NEVER_SLOWS
 from phaze_opt.record.arrays import Flags, Floats, Ints
@@ -279,7 +279,7 @@ class FrontCover:
 
 
 def cover_front(
-    problem: CertifyProblem, *, tolerance: float, jobs: int, pieces: ProofPieces, on_progress: OnProgress
+    problem: CertifyProblem, *, tolerance: float, jobs: int, pieces: ProofPieces, on_progress: OnMove
 ) -> FrontCover:
     """Rows, and solutions of those on the front, by which every die is on the front or off it within the tolerance."""
     cover = DieCover.of(problem)
@@ -293,14 +293,14 @@ def cover_front(
     return front
 
 
-def _close(front: FrontCover, on_progress: OnProgress) -> None:
+def _close(front: FrontCover, on_progress: OnMove) -> None:
     """Add rows and solve until nothing is open."""
     started_s = time.perf_counter()
 
     def tell(num_open: int) -> None:
         num_points = len(front.cover.dies)
         on_progress(
-            CertifyProgress(
+            ProofMove(
                 stage=CertifyStage.COVERING,
                 num_bounded=num_points - num_open,
                 num_points=num_points,

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from phaze_opt.certify.certificate import Claim
-from phaze_opt.certify.result import CertifyProgress
+from phaze_opt.certify.result import ProofMove
 from phaze_opt.objective.evaluation import Evaluation
 
 
@@ -29,7 +29,7 @@ class ProofStarted:
 class ProofMoved:
     """How far a proof has come."""
 
-    progress: CertifyProgress
+    progress: ProofMove
 
 
 @dataclass(frozen=True, slots=True)

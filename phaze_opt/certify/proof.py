@@ -16,7 +16,7 @@ from phaze_opt.certify.leanest import add_leanest
 from phaze_opt.certify.point_proof import PointOutcome
 from phaze_opt.certify.point_table import Begun, MultiplierTable, ProofState, rank_solved, solved_again
 from phaze_opt.certify.problem import CertifyProblem
-from phaze_opt.certify.result import CertifyProgress, CertifyStage, RankedDesign
+from phaze_opt.certify.result import CertifyStage, ProofMove, RankedDesign
 from phaze_opt.certify.tasks import BoundChunk, BoundWork, ProofBench, RefineWork, SolveTogether, Workers
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.bound_phases import PhasePools
@@ -30,7 +30,7 @@ TOGETHER = 8
 BESTS_WITHIN = 0.02
 """Where groups are bounded, points so near the optimum have bounds of their own if several designs are asked for."""
 
-OnProgress = Callable[[CertifyProgress], None]
+OnMove = Callable[[ProofMove], None]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +50,7 @@ class Proof:
     bounder: SpaceBounder
     claim: Claim
     best: tuple[RankedDesign, ...]
-    history: tuple[CertifyProgress, ...]
+    history: tuple[ProofMove, ...]
     effort: Effort
 
 
@@ -62,9 +62,9 @@ class _Proving:
     bench: ProofBench
     workers: Workers
     pieces: ProofPieces
-    on_progress: OnProgress
+    on_progress: OnMove
     since_s: float
-    history: list[CertifyProgress] = field(default_factory=list)
+    history: list[ProofMove] = field(default_factory=list)
     additions: tuple[bytes, ...] = ()
 
     def bound_all(self) -> None:
@@ -122,7 +122,7 @@ class _Proving:
         """Report; remember it if the incumbent or the largest bound moved."""
         num_points = self.state.problem.rows.size
         is_bounded = num_bounded == num_points
-        progress = CertifyProgress(
+        progress = ProofMove(
             stage=stage,
             num_bounded=num_bounded,
             num_points=num_points,
@@ -166,7 +166,7 @@ def prove_problem(
     is_lean: bool = True,
     seeds: Sequence[DesignPoint] | None = None,
     begun: Begun | None = None,
-    on_progress: OnProgress | None = None,
+    on_progress: OnMove | None = None,
 ) -> Proof:
     """Prove the optimum of a space in memory.
 

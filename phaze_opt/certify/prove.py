@@ -24,8 +24,8 @@ from phaze_opt.certify.finished_tasks import JOURNAL_FILE, WHAT, ProofPieces
 from phaze_opt.certify.front import NEAR, KnownGoals
 from phaze_opt.certify.point_table import flatness_of, rank_solved, solved_again, solved_value
 from phaze_opt.certify.problem import MOST_ROWS_OF_DIES, CertifyOptions, CertifyProblem
-from phaze_opt.certify.proof import CHUNK_POINTS, OnProgress, prove_problem
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, FrontDesign
+from phaze_opt.certify.proof import CHUNK_POINTS, OnMove, prove_problem
+from phaze_opt.certify.result import CertifyResult, CertifyStage, FrontDesign, ProofMove
 from phaze_opt.certify.writing import certificate_directory, put_back, write_certificate
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import ORDERED_KINDS
@@ -45,9 +45,7 @@ def lock_file(directory: Path) -> Path:
     return directory.with_name(f".{directory.name}.lock")
 
 
-def certify(
-    problem: CertifyProblem, options: CertifyOptions, *, on_progress: OnProgress | None = None
-) -> CertifyResult:
+def certify(problem: CertifyProblem, options: CertifyOptions, *, on_progress: OnMove | None = None) -> CertifyResult:
     """Prove the best design of a space, and write a certificate that anyone can check.
 
     The result is the same to the bit for any number of jobs and however often it was interrupted.
@@ -104,7 +102,7 @@ def require_few_rows(problem: CertifyProblem) -> None:
 
 
 def _prove(
-    problem: CertifyProblem, options: CertifyOptions, directory: Path, pieces: ProofPieces, on_progress: OnProgress
+    problem: CertifyProblem, options: CertifyOptions, directory: Path, pieces: ProofPieces, on_progress: OnMove
 ) -> CertifyResult:
     """Prove and write."""
     started_s = time.perf_counter() - pieces.spent_s
@@ -131,7 +129,7 @@ def _prove(
     proof = proof if front is None else front.with_rest(proof)
     attained = [solved_value(problem, solved) for solved in proof.state.solved.values()]
     wall_s = time.perf_counter() - started_s
-    on_progress(finished_progress(proof.claim, wall_s))
+    on_progress(last_move(proof.claim, wall_s))
     certificate = write_certificate(proof, directory, wall_s=wall_s)
     return CertifyResult(
         certificate=certificate,
@@ -230,7 +228,7 @@ def read_result(
         directory=directory,
         best=rank_solved(problem, solved, known.values_upper, options.num_best),
         flatness=flatness_of(claim.value, known.values[rows].tolist(), known.values_upper),
-        history=(finished_progress(claim, wall_s),),
+        history=(last_move(claim, wall_s),),
         wall_s=wall_s,
         front=read_front(certificate, directory, problem),
     )
@@ -306,9 +304,9 @@ def point_columns(directory: Path, names: tuple[str, ...]) -> list[NDArray[Any]]
         raise InputError(message, source=str(path)) from error
 
 
-def finished_progress(claim: Claim, wall_s: float) -> CertifyProgress:
+def last_move(claim: Claim, wall_s: float) -> ProofMove:
     """Progress once everything is proved and only files are left."""
-    return CertifyProgress(
+    return ProofMove(
         stage=CertifyStage.WRITING,
         num_bounded=claim.num_rows,
         num_points=claim.num_rows,

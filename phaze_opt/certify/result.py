@@ -20,7 +20,7 @@ class CertifyStage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CertifyProgress:
+class ProofMove:
     """How far a proof has come.
 
     Attributes:
@@ -104,6 +104,6 @@ class CertifyResult:
     directory: Path
     best: tuple[RankedDesign, ...]
     flatness: tuple[Flatness, ...]
-    history: tuple[CertifyProgress, ...]
+    history: tuple[ProofMove, ...]
     wall_s: float
     front: tuple[FrontDesign, ...] = ()

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from phaze_opt.cli.output import console, say, working
-from phaze_opt.jobs.watch import Show
+from phaze_opt.record.progress import OnProgress, Progress
 
 if TYPE_CHECKING:
-    from phaze_opt.certify.result import CertifyProgress
+    from phaze_opt.certify.result import ProofMove
     from phaze_opt.objective.goals import Goal
     from phaze_opt.report.table import DrawnTable
 
@@ -25,7 +25,7 @@ PERIOD_S = 60.0
 
 
 @contextmanager
-def progress(command: str, *, is_transient: bool) -> Iterator[Show]:
+def progress(command: str, *, is_transient: bool) -> Iterator[OnProgress]:
     """Show how far a command is.
 
     Args:
@@ -45,7 +45,7 @@ def progress(command: str, *, is_transient: bool) -> Iterator[Show]:
 
 
 @contextmanager
-def _bars(*, is_transient: bool) -> Iterator[Show]:
+def _bars(*, is_transient: bool) -> Iterator[OnProgress]:
     """A bar per stage."""
     from rich import progress as bars
 
@@ -61,10 +61,10 @@ def _bars(*, is_transient: bool) -> Iterator[Show]:
     )
     tasks: dict[str, bars.TaskID] = {}
 
-    def show(stage: str, done: int, total: int | None, what: str) -> None:
-        if stage not in tasks:
-            tasks[stage] = bar.add_task(stage, total=total, what=what)
-        bar.update(tasks[stage], completed=done, total=total, what=what)
+    def show(moved: Progress) -> None:
+        if moved.phase not in tasks:
+            tasks[moved.phase] = bar.add_task(moved.phase, total=moved.num_all, what=moved.what)
+        bar.update(tasks[moved.phase], completed=moved.num_done, total=moved.num_all, what=moved.what)
 
     with bar:
         yield show
@@ -81,7 +81,7 @@ class MinuteLines:
 
     command: str
     clock: Callable[[], float] = time.monotonic
-    _latest: tuple[str, int, int | None, str] | None = field(default=None, init=False)
+    _latest: Progress | None = field(default=None, init=False)
     _firsts: dict[str, tuple[int, float]] = field(default_factory=dict, init=False)
     _begun_s: float = field(init=False)
 
@@ -89,28 +89,30 @@ class MinuteLines:
         """Start to count."""
         self._begun_s = self.clock()
 
-    def note(self, stage: str, done: int, total: int | None, what: str) -> None:
+    def note(self, moved: Progress) -> None:
         """Keep what moved; nothing is printed."""
-        self._firsts.setdefault(stage, (done, self.clock()))
-        self._latest = (stage, done, total, what)
+        self._firsts.setdefault(moved.phase, (moved.num_done, self.clock()))
+        self._latest = moved
 
     def line(self) -> str:
         """What is done, of how many, since when and about how long the rest of the stage will take."""
         gone_s = self.clock() - self._begun_s
         if self._latest is None:
             return f"{self.command}: preparing; {describe_duration(gone_s)} so far"
-        stage, done, total, what = self._latest
-        counted = f"{done:,} {what}" if total is None else f"{done:,} of {total:,}, {what}"
-        left_s = self._left_s(stage, done, total)
-        time_left = "" if left_s is None else f", about {describe_duration(left_s)} of {stage} left"
-        return f"{self.command}: {stage} {counted.rstrip(', ')}; {describe_duration(gone_s)} so far{time_left}"
+        moved, of_all = self._latest, ""
+        if moved.num_all is not None:
+            of_all = f" of {moved.num_all:,},"
+        counted = f"{moved.num_done:,}{of_all} {moved.what}".rstrip(", ")
+        left_s = self._left_s(moved)
+        time_left = "" if left_s is None else f", about {describe_duration(left_s)} of {moved.phase} left"
+        return f"{self.command}: {moved.phase} {counted}; {describe_duration(gone_s)} so far{time_left}"
 
-    def _left_s(self, stage: str, done: int, total: int | None) -> float | None:
-        """At the pace of this stage, without what was there when it began; None where there is no pace or no total."""
-        done_first, since_s = self._firsts[stage]
-        if total is None or done <= done_first:
+    def _left_s(self, moved: Progress) -> float | None:
+        """At the pace of this phase, without what was there when it began; None where there is no pace or no total."""
+        done_first, since_s = self._firsts[moved.phase]
+        if moved.num_all is None or moved.num_done <= done_first:
             return None
-        return (self.clock() - since_s) * (total - done) / (done - done_first)
+        return (self.clock() - since_s) * (moved.num_all - moved.num_done) / (moved.num_done - done_first)
 
     @contextmanager
     def printed(self) -> Iterator[None]:
@@ -138,7 +140,7 @@ def describe_duration(seconds: float) -> str:
 
 
 @contextmanager
-def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyProgress], None]]:
+def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[ProofMove], None]]:
     """A bar, and below it a row whenever incumbent or bound moved; a line a minute where there is no terminal."""
     from phaze_opt.report.certificate import has_figures, progress_words
 
@@ -146,7 +148,7 @@ def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyP
     if not screen.is_terminal:
         lines = MinuteLines("certify")
         with lines.printed():
-            yield lambda moved: lines.note(*progress_words(moved, goal))
+            yield lambda moved: lines.note(progress_words(moved, goal))
         return
     from rich import progress as bars
     from rich.console import Group
@@ -159,10 +161,10 @@ def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyP
         bars.TimeElapsedColumn(),
     )
     task = bar.add_task("bounding", total=None, what="")
-    moves: deque[CertifyProgress] = deque(maxlen=MAX_ROWS)
+    moves: deque[ProofMove] = deque(maxlen=MAX_ROWS)
     with Live(bar, console=screen, transient=is_quiet, refresh_per_second=8) as live:
 
-        def show(progress: CertifyProgress) -> None:
+        def show(progress: ProofMove) -> None:
             done, total, what = _stage_of_proof(progress)
             bar.update(task, description=progress.stage.value, completed=done, total=total, what=what)
             has_news = not moves or (progress.value, progress.value_upper) != (moves[-1].value, moves[-1].value_upper)
@@ -173,7 +175,7 @@ def proof_progress(*, goal: Goal, is_quiet: bool) -> Iterator[Callable[[CertifyP
         yield show
 
 
-def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
+def _stage_of_proof(progress: ProofMove) -> tuple[int, int, str]:
     """Done, of how many, and in words: a share of what is known now, which may grow, for a bar."""
     from phaze_opt.certify.result import CertifyStage
 
@@ -183,7 +185,7 @@ def _stage_of_proof(progress: CertifyProgress) -> tuple[int, int, str]:
     return progress.num_solved, max(1, total), f"{progress.num_solved:,} solved, {progress.num_open:,} open"
 
 
-def _draw_moves(moves: deque[CertifyProgress], goal: Goal) -> DrawnTable:
+def _draw_moves(moves: deque[ProofMove], goal: Goal) -> DrawnTable:
     from phaze_opt.report.certificate import PROGRESS_HEADINGS, progress_row
     from phaze_opt.report.table import DrawnTable, TableContent, numbers
 
@@ -210,10 +212,10 @@ class TerminalWatch:
         """Say it until it is done."""
         return working(what)
 
-    def progress(self, command: str) -> AbstractContextManager[Show]:
+    def progress(self, command: str) -> AbstractContextManager[OnProgress]:
         """Bars, or a line a minute."""
         return progress(command, is_transient=self.is_quiet)
 
-    def proof(self, goal: Goal) -> AbstractContextManager[Callable[[CertifyProgress], None]]:
+    def proof(self, goal: Goal) -> AbstractContextManager[Callable[[ProofMove], None]]:
         """A bar with the latest moves, or a line a minute."""
         return proof_progress(goal=goal, is_quiet=self.is_quiet)

@@ -22,7 +22,7 @@ from phaze_opt.objective.scenario_options import Kind, ScenarioOptions, SpaceOpt
 from phaze_opt.record.input_files import is_there
 
 if TYPE_CHECKING:
-    from phaze_opt.certify.check.report import CheckProgress, CheckReport
+    from phaze_opt.certify.check.report import CheckReport
     from phaze_opt.certify.check.worlds import FrontReport
     from phaze_opt.graph.any_model import AnyModel
     from phaze_opt.jobs.proof import ProofRun
@@ -190,14 +190,10 @@ def checked(path: Path, watch: "Watch") -> "CheckReport | FrontReport":
 
     try:
         with watch.progress("check") as show:
-
-            def on_progress(moved: "CheckProgress") -> None:
-                show(moved.stage.value, moved.num_done, moved.num_all, "")
-
             report = (
-                check_front_over_worlds(directory, on_progress=on_progress)
+                check_front_over_worlds(directory, on_progress=show)
                 if is_over_worlds
-                else check_certificate(path, on_progress=on_progress)
+                else check_certificate(path, on_progress=show)
             )
     except CertificateError:
         forget_check(directory)

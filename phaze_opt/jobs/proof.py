@@ -11,10 +11,10 @@ from phaze_opt.certify.events import ProofEvent, ProofFinished, ProofMoved, Proo
 from phaze_opt.certify.least_within import find_least
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
-from phaze_opt.certify.result import CertifyProgress, CertifyResult
+from phaze_opt.certify.result import CertifyResult, ProofMove
 from phaze_opt.certify.robust.analyse import analyse_robustness, check_size, front_file, prove_front, result_file
 from phaze_opt.certify.robust.front import front_beside
-from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustProgress, RobustResult
+from phaze_opt.certify.robust.result import OverWorlds, RobustOptions, RobustResult
 from phaze_opt.certify.standing import SecondBest, Ties, count_ties, find_second, members_of
 from phaze_opt.certify.writing import set_aside
 from phaze_opt.errors import CertificateError, VerificationError
@@ -136,7 +136,7 @@ class ProofRun:
     costs: CostTerms | None = None
     baselines: tuple[str, ...] = ()
     observe: Callable[[ProofEvent], None] = field(default=lambda _: None)
-    last: CertifyProgress | None = field(default=None, init=False)
+    last: ProofMove | None = field(default=None, init=False)
     """How far the proof came."""
     is_begun: bool = field(default=False, init=False)
     """Whether it was announced."""
@@ -206,7 +206,7 @@ class ProofRun:
     def _prove(self, problem: CertifyProblem) -> CertifyResult:
         with self.watch.proof(self.problem.goal) as show:
 
-            def on_progress(moved: CertifyProgress) -> None:
+            def on_progress(moved: ProofMove) -> None:
                 show(moved)
                 if problem is not self.problem:
                     return
@@ -222,16 +222,7 @@ class ProofRun:
             return None
 
         with self.watch.progress("certify --robust") as show:
-
-            def on_progress(moved: RobustProgress) -> None:
-                what = f"{moved.num_evaluations:,} evaluations"
-                if moved.regret < 1.0:
-                    what += (
-                        f", largest regret {100.0 * moved.regret:.2f} % (at least {100.0 * moved.regret_lower:.2f} %)"
-                    )
-                show(moved.stage.value, moved.num_worlds, moved.num_all_worlds, what)
-
-            return analyse_robustness(self.problem, self.options, self.robust, on_progress=on_progress)
+            return analyse_robustness(self.problem, self.options, self.robust, on_progress=show)
 
     def _prove_over_worlds(self, result: CertifyResult) -> OverWorlds | None:
         """The front over worlds, if asked for and if anything is feasible as the assumptions stand."""
@@ -239,12 +230,7 @@ class ProofRun:
             return None
 
         with self.watch.progress("certify --robust") as show:
-
-            def on_progress(moved: RobustProgress) -> None:
-                what = f"{moved.num_evaluations:,} evaluations, {moved.num_open:,} designs open"
-                show(moved.stage.value, moved.num_worlds, moved.num_all_worlds, what)
-
-            front = prove_front(self.problem, self.options, self.robust, on_progress=on_progress)
+            front = prove_front(self.problem, self.options, self.robust, on_progress=show)
         nominal = [each.point for each in result.front]
         with self.watch.working("pricing the baselines in each world"):
             return front_beside(

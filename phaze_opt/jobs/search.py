@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from phaze_opt.objective.scenario import Scenario
     from phaze_opt.search.config import SearchConfig
     from phaze_opt.search.events import Observer, SearchEvent
-    from phaze_opt.search.result import SearchProgress, SearchResult
+    from phaze_opt.search.result import SearchResult
     from phaze_opt.space.search_space import SearchSpace
 
 SEARCH = "Search"
@@ -229,10 +229,4 @@ def _run(
     from phaze_opt.search.run import run_search
 
     with watch.progress(f"search with {config.strategy}") as show:
-
-        def tell(moved: SearchProgress) -> None:
-            best = None if moved.best is None else moved.best.evaluation
-            text = "nothing feasible yet" if best is None else f"best {best.throughput_samples_per_s:,.1f} samples/s"
-            show("trials", moved.num_finished, config.num_trials, text)
-
-        return run_search(config, scenario=scenario, space=space, observers=observers, on_progress=tell)
+        return run_search(config, scenario=scenario, space=space, observers=observers, on_progress=show)

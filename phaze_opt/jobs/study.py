@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from phaze_opt.errors import InputError
 
 if TYPE_CHECKING:
-    from phaze_opt.jobs.watch import Show, Watch
+    from phaze_opt.jobs.watch import Watch
     from phaze_opt.search.events import Observer
     from phaze_opt.study.config import StudyConfig
-    from phaze_opt.study.events import StudyEvent, StudyProgress
+    from phaze_opt.study.events import StudyEvent
     from phaze_opt.study.result import StudyResult
     from phaze_opt.study.scores import StudySummary
 
@@ -110,19 +110,8 @@ def run_study_file(
             is_resumed=request.is_resumed,
             restart=request.restart,
             observers=observers,
-            on_progress=lambda moved: _tell(moved, show),
+            on_progress=show,
             engine=engine,
             is_worker=request.is_worker,
             describe=describe,
         )
-
-
-def _tell(moved: StudyProgress, show: Show) -> None:
-    """Trials, and a bar for every other stage."""
-    from phaze_opt.study.events import StudyStage
-
-    is_searching = moved.stage is StudyStage.SEARCHES
-    what = f"{moved.num_finished} of {moved.num_cells} searches finished"
-    show("trials", moved.num_trials, moved.max_trials if is_searching else moved.num_trials, what)
-    if not is_searching:
-        show(moved.stage.value, moved.num_done, moved.num_items, moved.what)

@@ -11,11 +11,9 @@ from phaze_opt.errors import InputError
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
-    from phaze_opt.certify.result import CertifyProgress
+    from phaze_opt.certify.result import ProofMove
     from phaze_opt.objective.goals import Goal
-
-Show = Callable[[str, int, int | None, str], None]
-"""Takes a stage, how much of it is done, of how much (None: not known yet), and a few words."""
+    from phaze_opt.record.progress import OnProgress
 
 
 class Watch(Protocol):
@@ -27,10 +25,10 @@ class Watch(Protocol):
     def working(self, what: str) -> AbstractContextManager[Callable[[str], None]]:
         """Say what is being done inside; what is yielded changes the words."""
 
-    def progress(self, command: str) -> AbstractContextManager[Show]:
+    def progress(self, command: str) -> AbstractContextManager[OnProgress]:
         """Show how far a command is; what is yielded is called whenever something moved."""
 
-    def proof(self, goal: Goal) -> AbstractContextManager[Callable[[CertifyProgress], None]]:
+    def proof(self, goal: Goal) -> AbstractContextManager[Callable[[ProofMove], None]]:
         """Show how far a proof is."""
 
 

@@ -12,13 +12,14 @@ import numpy as np
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check.report import CheckReport
 from phaze_opt.certify.prove import point_columns
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, Flatness, FrontDesign, RankedDesign
+from phaze_opt.certify.result import CertifyResult, CertifyStage, Flatness, FrontDesign, ProofMove, RankedDesign
 from phaze_opt.certify.standing import TIED, SecondBest, Ties
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.placement.problem import PlacementResult
+from phaze_opt.record.progress import Progress
 from phaze_opt.record.result_fields import headlines_of, names_of
 from phaze_opt.report.chip import chip_note, compared_parts, trained_fields
 from phaze_opt.report.design import CAUSES, COMMON_MEANS, describe_degrees
@@ -229,7 +230,7 @@ def history_table(result: CertifyResult) -> TableContent:
     return table_of("The proof over time", progress_fields(goal), thinned(result.history), note)
 
 
-def progress_fields(goal: Goal) -> Fields[CertifyProgress]:
+def progress_fields(goal: Goal) -> Fields[ProofMove]:
     """A proof at one time; incumbent and bound in `GOAL_UNITS`."""
     return (
         number("after", lambda move: format_time(move.wall_s)),
@@ -241,13 +242,13 @@ def progress_fields(goal: Goal) -> Fields[CertifyProgress]:
     )
 
 
-def progress_row(progress: CertifyProgress, *, goal: Goal) -> tuple[str, ...]:
+def progress_row(progress: ProofMove, *, goal: Goal) -> tuple[str, ...]:
     """After, solved, open, incumbent, bound, gap."""
     return tuple(field.cell(progress) for field in progress_fields(goal))
 
 
-def progress_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int | None, str]:
-    """Stage, done, of how many if that can be known, and incumbent, bound and gap where they are known.
+def progress_words(progress: ProofMove, goal: Goal) -> Progress:
+    """A proof's progress with incumbent, bound and gap where they are known.
 
     One solution may settle thousands of open points, or none: they say nothing of how many solutions are left.
     """
@@ -258,27 +259,27 @@ def progress_words(progress: CertifyProgress, goal: Goal) -> tuple[str, int, int
         else []
     )
     if progress.stage is CertifyStage.BOUNDING:
-        return progress.stage.value, progress.num_bounded, progress.num_points, ", ".join(known)
+        return Progress(progress.stage, progress.num_bounded, progress.num_points, ", ".join(known))
     still_open = [f"{progress.num_open:,} open"] if progress.num_open else []
-    return progress.stage.value, progress.num_solved, None, ", ".join(("solved", *still_open, *known))
+    return Progress(progress.stage, progress.num_solved, None, ", ".join(("solved", *still_open, *known)))
 
 
-def has_figures(progress: CertifyProgress) -> bool:
+def has_figures(progress: ProofMove) -> bool:
     """Whether there is an incumbent or a bound to show."""
     return progress.value > 0.0 or 0.0 < progress.value_upper < float("inf")
 
 
-def has_gap(move: CertifyProgress) -> bool:
+def has_gap(move: ProofMove) -> bool:
     """Whether bound and incumbent are known, of a front in every part of it."""
     return move.value > 0.0 and has_bound(move) and move.gap < float("inf")
 
 
-def has_bound(move: CertifyProgress) -> bool:
+def has_bound(move: ProofMove) -> bool:
     """Whether anything is known of the largest value."""
     return 0.0 < move.value_upper < float("inf")
 
 
-def thinned(history: tuple[CertifyProgress, ...]) -> tuple[CertifyProgress, ...]:
+def thinned(history: tuple[ProofMove, ...]) -> tuple[ProofMove, ...]:
     """At most `MAX_HISTORY_ROWS` of a history, its first and last among them."""
     if len(history) <= MAX_HISTORY_ROWS:
         return history

@@ -8,7 +8,7 @@ from dataclasses import replace
 from phaze_opt import __version__
 from phaze_opt.certify.certificate import Certificate
 from phaze_opt.certify.equal_terms import EqualTerms
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.certify.result import CertifyResult, ProofMove, RankedDesign
 from phaze_opt.certify.robust.result import OverWorlds, RobustResult
 from phaze_opt.certify.standing import Ties, members_of
 from phaze_opt.hardware.silicon.die_report import DieReport
@@ -224,7 +224,7 @@ def _compared(
     return {f"best, {winner.model}": winner, f"runner-up, {loser.model}": loser}
 
 
-def gap_picture(history: Sequence[CertifyProgress], *, goal: Goal, end_s: float) -> Picture:
+def gap_picture(history: Sequence[ProofMove], *, goal: Goal, end_s: float) -> Picture:
     """Incumbent and bound over time; what lies between them is in doubt.
 
     Args:

@@ -8,7 +8,7 @@ from typing import Any
 
 from phaze_opt.certify.certificate import CERTIFICATE_FILE, FRONT_FILE, FrontOverWorlds
 from phaze_opt.certify.events import ProofEvent, ProofFinished
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, RankedDesign
+from phaze_opt.certify.result import CertifyResult, ProofMove, RankedDesign
 from phaze_opt.certify.robust.result import OverWorlds, RobustResult
 from phaze_opt.certify.standing import Ties, count_ties, members_of
 from phaze_opt.jobs.machines_beside import bills_in, dies_beside
@@ -262,7 +262,7 @@ def result_to_json(
     }
 
 
-def interrupted_to_json(progress: CertifyProgress | None, session: TrackingSession[ProofEvent]) -> dict[str, Any]:
+def interrupted_to_json(progress: ProofMove | None, session: TrackingSession[ProofEvent]) -> dict[str, Any]:
     """What is known of a proof that was interrupted."""
     return {
         "architecture": None,

@@ -1,18 +1,19 @@
 """The ask-and-tell loop of one search, in steps, so that a caller may run many searches side by side."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Effort, Evaluation
 from phaze_opt.objective.goals import front_indices, goal_directions, goal_values
+from phaze_opt.record.progress import OnProgress, Progress
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.evaluators import Evaluator, PendingEvaluation
 from phaze_opt.search.events import Observers, TrialFinished
 from phaze_opt.search.probe import CountingProbe
 from phaze_opt.search.pruner import PrunerRun, Verdict
-from phaze_opt.search.result import SearchProgress, SearchResult, Trial, TrialLog, open_gap_of, rank
+from phaze_opt.search.result import SearchResult, Trial, TrialLog, open_gap_of, rank
 from phaze_opt.search.strategy import Outcome, StrategyRun
 
 MAX_PRUNED_IN_A_ROW = 1000
@@ -68,7 +69,7 @@ class SearchLoop:
     run: StrategyRun
     log: TrialLog
     observers: Observers = field(default_factory=lambda: Observers(()))
-    on_progress: Callable[[SearchProgress], None] | None = None
+    on_progress: OnProgress | None = None
     start_points: tuple[DesignPoint, ...] = ()
     judging: Judging | None = None
     probes: tuple[CountingProbe, ...] = ()
@@ -253,7 +254,9 @@ class SearchLoop:
         """Tell observers and the progress display of a trial."""
         self.observers.notify(TrialFinished(self.search_id, record))
         if self.on_progress is not None:
-            self.on_progress(SearchProgress(len(self.records), self.config.num_trials, record, self._best))
+            best = None if self._best is None else self._best.evaluation.throughput_samples_per_s
+            what = "nothing feasible yet" if best is None else f"best {best:,.1f} samples/s"
+            self.on_progress(Progress("trials", len(self.records), self.config.num_trials, what))
 
     def result(self, *, wall_s: float) -> SearchResult:
         """What stands now."""

@@ -77,16 +77,6 @@ class TrialLog(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class SearchProgress:
-    """Where a search stands after a trial; ``best_values`` is empty as long as nothing feasible was found."""
-
-    num_finished: int
-    num_trials: int
-    latest: Trial[Evaluation]
-    best: Trial[Evaluation] | None
-
-
-@dataclass(frozen=True, slots=True)
 class SearchResult:
     """The outcome of a search; all but times (``wall_s``, the trials' own, ``overhead_s``) is the same for any jobs.
 

@@ -30,6 +30,7 @@ from phaze_opt.plugins import (
 )
 from phaze_opt.record.input_files import shorten_path
 from phaze_opt.record.interrupts import kernels_interruptible
+from phaze_opt.record.progress import OnProgress
 from phaze_opt.search.config import SearchConfig, resolved_config, search_id
 from phaze_opt.search.evaluators import ObjectiveFactory, PointObjective, open_evaluator
 from phaze_opt.search.events import Observer, Observers, SearchEvent, SearchFinished, SearchStarted
@@ -37,7 +38,7 @@ from phaze_opt.search.journal import JOURNAL_FILE, keep_journal
 from phaze_opt.search.loop import Judging, SearchLoop
 from phaze_opt.search.probe import BounderFactory, CountingProbe, PointBounder, probe_limit
 from phaze_opt.search.pruner import Pruner, PrunerContext, PrunerRun, Verdict
-from phaze_opt.search.result import SearchProgress, SearchResult, Trial
+from phaze_opt.search.result import SearchResult, Trial
 from phaze_opt.search.samplers.optuna_sampler import OptunaStrategy, wrapped_sampler
 from phaze_opt.search.strategy import Capability, Outcome, Strategy, StrategyContext, StrategyRun
 from phaze_opt.space.search_space import SearchSpace
@@ -198,7 +199,7 @@ def run_search(
     scenario: Scenario,
     space: SearchSpace,
     observers: Sequence[Observer[SearchEvent]] = (),
-    on_progress: Callable[[SearchProgress], None] | None = None,
+    on_progress: OnProgress | None = None,
     objective_factory: ObjectiveFactory = build_objective,
     bounder_factory: BounderFactory | None = build_bounder,
 ) -> SearchResult:

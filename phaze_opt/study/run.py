@@ -3,20 +3,21 @@
 import os
 import socket
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.interrupts import kernels_interruptible
+from phaze_opt.record.progress import OnProgress, Progress
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.search.events import Observer
 from phaze_opt.study.config import Cell, Condition, StudyConfig
 from phaze_opt.study.disk.cell_log import read_cell
 from phaze_opt.study.disk.directory import StudyDirectory, open_study_directory, study_id
 from phaze_opt.study.disk.plan_file import refuse_changed_code, write_plan
-from phaze_opt.study.events import StudyEvent, StudyProgress, StudyStage
+from phaze_opt.study.events import StudyEvent, StudyStage
 from phaze_opt.study.execution.cell_runner import CellRunner, run_in_workers
 from phaze_opt.study.execution.conclude import StudyCompletion
 from phaze_opt.study.execution.engine import StudyEngine, open_evaluator_source
@@ -36,7 +37,7 @@ def run_study(
     jobs: int = 1,
     is_resumed: bool = False,
     observers: Sequence[Observer[StudyEvent]] = (),
-    on_progress: Callable[[StudyProgress], None] | None = None,
+    on_progress: OnProgress | None = None,
     engine: StudyEngine | None = None,
     is_worker: bool = False,
     restart: Sequence[str] = (),
@@ -115,7 +116,7 @@ class _Run:
     directory: StudyDirectory
     engine: StudyEngine
     jobs: int
-    on_progress: Callable[[StudyProgress], None] | None
+    on_progress: OnProgress | None
     evaluations: LocalStore
     cells: tuple[Cell, ...] = ()
     _num_trials: dict[str, int] = field(default_factory=dict)
@@ -192,21 +193,15 @@ class _Run:
         self._report(StudyStage.SEARCHES, cell.key)
 
     def _report(self, stage: StudyStage, what: str, num_done: int = 0, num_items: int = 0) -> None:
-        """Tell how far the study is."""
+        """Tell how far the study is: its trials, those of earlier runs included, and a later stage."""
         if self.on_progress is None:
             return
-        self.on_progress(
-            StudyProgress(
-                stage=stage,
-                num_cells=len(self.cells),
-                num_finished=self._num_finished,
-                num_trials=self._num_all_trials,
-                max_trials=len(self.cells) * self.config.budget.evaluations,
-                what=what,
-                num_done=num_done,
-                num_items=num_items,
-            )
-        )
+        is_searching = stage is StudyStage.SEARCHES
+        num_trials = len(self.cells) * self.config.budget.evaluations if is_searching else self._num_all_trials
+        searches = f"{self._num_finished} of {len(self.cells)} searches finished"
+        self.on_progress(Progress(StudyStage.SEARCHES, self._num_all_trials, num_trials, searches))
+        if not is_searching:
+            self.on_progress(Progress(stage, num_done, num_items, what))
 
 
 def _rotate(cells: Sequence[Cell]) -> list[Cell]:

@@ -22,6 +22,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_directions, goal_values
 from phaze_opt.record.arrays import Floats
 from phaze_opt.record.plain_data import read_plain, write_plain
+from phaze_opt.record.progress import OnProgress, Progress
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.search.probe import PointBounder, bound_values
 from phaze_opt.search.pruners import ROUNDING
@@ -40,29 +41,12 @@ ENUMERATED, CERTIFIED = "enumerated", "certified"
 """Endings of file names: enumerations, and a study's copies of what certificates say."""
 
 
-@dataclass(frozen=True, slots=True)
-class TruthProgress:
-    """How far an enumeration has come.
-
-    Attributes:
-        num_bounded: points whose bound is known.
-        num_points: of the space.
-        num_evaluated: points evaluated.
-        best: highest value so far; 0 as long as nothing feasible was found.
-    """
-
-    num_bounded: int
-    num_points: int
-    num_evaluated: int
-    best: float
-
-
 def find_truth(
     condition: Condition,
     *,
     cache_dir: Path,
     certificates: Path | None = None,
-    on_progress: Callable[[TruthProgress], None] | None = None,
+    on_progress: OnProgress | None = None,
     objective: PointObjective | None = None,
     bounder: PointBounder | None = None,
     find_fault: FindFault | None = None,
@@ -162,10 +146,7 @@ def truth_file(problem_digest: str, *, cache_dir: Path, kind: str) -> Path:
 
 
 def _enumerate(
-    condition: Condition,
-    objective: PointObjective,
-    bounder: PointBounder | None,
-    on_progress: Callable[[TruthProgress], None],
+    condition: Condition, objective: PointObjective, bounder: PointBounder | None, on_progress: OnProgress
 ) -> TruthRecord:
     """Bound every point, then evaluate from the highest bound down, then solve what could still be best."""
     started, space, goal = time.perf_counter(), condition.space, condition.goal
@@ -181,7 +162,7 @@ def _enumerate(
         if candidate is not None:
             found.append(candidate)
             best = max(best, candidate.value)
-        on_progress(TruthProgress(space.size, space.size, num_evaluated, best))
+        on_progress(_moved(space.size, space.size, num_evaluated))
     if isinstance(objective, Objective):
         _solve_best(found, objective, condition)
     winner = min(found, key=lambda candidate: candidate.rank, default=None)
@@ -250,9 +231,7 @@ def _solve_best(found: list[_Candidate], objective: Objective, condition: Condit
         found[position] = replace(better, value_upper=upper, effort=effort)
 
 
-def _bound_all(
-    space: SearchSpace, goal: Goal, bounder: PointBounder | None, on_progress: Callable[[TruthProgress], None]
-) -> Floats:
+def _bound_all(space: SearchSpace, goal: Goal, bounder: PointBounder | None, on_progress: OnProgress) -> Floats:
     """Bound on every point's objective by its index: -1 if certainly infeasible, infinite where there are no bounds."""
     bounds = np.full(space.size, np.inf)
     if bounder is None:
@@ -261,5 +240,10 @@ def _bound_all(
         indices = np.arange(start, min(start + CHUNK_POINTS, space.size), dtype=np.int64)
         rows = [bound_values(goal, bound) for bound in bounder.bound(space.points_at(indices))]
         bounds[indices] = [row[0] if row else -1.0 for row in rows]
-        on_progress(TruthProgress(int(indices[-1]) + 1, space.size, 0, 0.0))
+        on_progress(_moved(int(indices[-1]) + 1, space.size))
     return bounds
+
+
+def _moved(num_bounded: int, num_points: int, num_evaluated: int = 0) -> Progress:
+    """How far an enumeration is."""
+    return Progress("points bounded", num_bounded, num_points, f"{num_evaluated:,} evaluated")

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from typing import final
 
 from phaze_opt.certify import events
-from phaze_opt.certify.result import CertifyProgress
+from phaze_opt.certify.result import ProofMove
 from phaze_opt.errors import InputError, TrackingError
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.record.address import HIDDEN
@@ -338,11 +338,11 @@ class ProofCurve:
         """
         self._writer: Journal = open_journal(path, is_fresh=is_fresh)
         self.num_moves = 0 if is_fresh else count_lines(path)
-        self._last: CertifyProgress | None = None
-        self._unwritten: CertifyProgress | None = None
+        self._last: ProofMove | None = None
+        self._unwritten: ProofMove | None = None
         self._written_s = 0.0
 
-    def move(self, progress: CertifyProgress, time_ms: int) -> None:
+    def move(self, progress: ProofMove, time_ms: int) -> None:
         """Write a move if it changes incumbent or bound, and if the last one is some time ago."""
         last = self._last
         if last is not None and (progress.value, progress.value_upper) == (last.value, last.value_upper):
@@ -357,7 +357,7 @@ class ProofCurve:
             self._write(self._unwritten, time_ms)
         self._writer.close()
 
-    def _write(self, progress: CertifyProgress, time_ms: int) -> None:
+    def _write(self, progress: ProofMove, time_ms: int) -> None:
         self._writer.append(records.proof_moved_record(progress, step=self.num_moves, time_ms=time_ms))
         self.num_moves += 1
         self._written_s = time.monotonic()

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from phaze_opt.certify.events import ProofFinished, ProofStarted
-from phaze_opt.certify.result import CertifyProgress
+from phaze_opt.certify.result import ProofMove
 from phaze_opt.hardware.chip_template import CHIP_AXES
 from phaze_opt.objective.evaluation import THROUGHPUT, Evaluation, architecture_to_json
 from phaze_opt.objective.goals import Goal
@@ -198,7 +198,7 @@ def text(value: object) -> str:
     return str(value)
 
 
-def proof_moved_record(progress: CertifyProgress, *, step: int, time_ms: int) -> Record:
+def proof_moved_record(progress: ProofMove, *, step: int, time_ms: int) -> Record:
     """One step of the curves of incumbent, bound and gap."""
     metrics = {
         "incumbent": progress.value,

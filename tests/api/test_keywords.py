@@ -16,6 +16,7 @@ from phaze_opt.cli import certify, evaluate, search, study, validate
 from phaze_opt.cli.output import say
 from phaze_opt.errors import InputError
 from phaze_opt.objective.scenario_options import Kind, declared
+from phaze_opt.record.progress import Progress
 
 OF_THE_TERMINAL = {"context", "details", "json", "report", "predictions", "top"}
 """What commands print or write beside their answer; a result has it as a method."""
@@ -67,7 +68,7 @@ def function(*, asked: Request, watch: KeptWords) -> object:
         raise InputError(message, source="--count")
     watch.say("a sentence")
     with watch.working("at work"), watch.progress("function") as show:
-        show("stage", 1, 2, "words")
+        show(Progress("stage", 1, 2, "words"))
     return options, given
 
 

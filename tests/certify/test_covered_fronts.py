@@ -20,7 +20,7 @@ from phaze_opt.certify.front import attained_for, compile_ahead, front_of, is_at
 from phaze_opt.certify.point_proof import PointRefiner
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
-from phaze_opt.certify.result import CertifyProgress, CertifyResult
+from phaze_opt.certify.result import CertifyResult, ProofMove
 from phaze_opt.errors import CertificateError
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis, Goal
@@ -146,7 +146,7 @@ def test_a_covered_front_is_read_again(covered):
 def test_an_interrupted_covered_front_goes_on_from_its_rounds(covered, tmp_path, monkeypatch):
     problem, result = covered
 
-    def stop(progress: CertifyProgress) -> None:
+    def stop(progress: ProofMove) -> None:
         if progress.num_solved > 0:
             raise KeyboardInterrupt
 

@@ -23,7 +23,7 @@ from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust import front as front_module
 from phaze_opt.certify.robust.analyse import check_size, front_file, prove_front
 from phaze_opt.certify.robust.front import front_beside, unbuilt
-from phaze_opt.certify.robust.result import OverWorlds, RobustProgress, RobustStage, worlds_of_front
+from phaze_opt.certify.robust.result import OverWorlds, RobustStage, worlds_of_front
 from phaze_opt.certify.robust.worlds import (
     Assumptions,
     World,
@@ -39,6 +39,7 @@ from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.reference_machines import evaluate_machines
+from phaze_opt.record.progress import Progress
 from phaze_opt.report.robust import (
     front_check_sentence,
     over_worlds_figures,
@@ -380,8 +381,8 @@ def test_an_interrupted_front_goes_on_as_if_it_had_not_been(proved, tmp_path):
     problem, directory = proved
     stages = []
 
-    def stop(moved: RobustProgress) -> None:
-        stages.append(moved.stage)
+    def stop(moved: Progress) -> None:
+        stages.append(moved.phase)
         if stages.count(RobustStage.FRONT) == 1:
             raise _Stop
 

@@ -14,7 +14,7 @@ from sample_files import space_text
 from phaze_opt.certify import standing
 from phaze_opt.certify.certificate import Claim
 from phaze_opt.certify.check import check as checking
-from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage
+from phaze_opt.certify.check.report import CheckReport, CheckStage
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.errors import CertificateError, InputError, SolverError
 from phaze_opt.hardware.constants import load_constants
@@ -24,6 +24,7 @@ from phaze_opt.jobs import proof
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.progress import Progress
 from phaze_opt.space.known_spaces import load_space
 from phaze_opt.study.disk.directory import truths_directory
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
@@ -343,7 +344,7 @@ def certificate(tmp_path, monkeypatch):
 
     def accept(path, *, on_progress):
         seen.append(path)
-        on_progress(CheckProgress(CheckStage.BOUNDS, 1, 2))
+        on_progress(Progress(CheckStage.BOUNDS, 1, 2))
         return CheckReport(path, ("tiny",), Goal.THROUGHPUT, CLAIM, 60, 4, 0, 0, 7, 1, 2, 30, 0.5)
 
     monkeypatch.setattr(checking, "check_certificate", accept)

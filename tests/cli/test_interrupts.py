@@ -75,7 +75,7 @@ def test_an_interrupted_search_prints_its_best_and_says_how_to_go_on(is_json, tm
 
     def interrupt_after(count):
         def show(progress):
-            if progress.num_finished == count:
+            if progress.num_done == count:
                 try:
                     raise KeyboardInterrupt
                 except KeyboardInterrupt as interrupt:

@@ -4,11 +4,12 @@ import threading
 
 import pytest
 
-from phaze_opt.certify.result import CertifyProgress, CertifyStage
+from phaze_opt.certify.result import CertifyStage, ProofMove
 from phaze_opt.cli import output
 from phaze_opt.cli import progress as module
 from phaze_opt.cli.progress import MinuteLines, describe_duration, progress
 from phaze_opt.objective.goals import Goal
+from phaze_opt.record.progress import Progress
 from phaze_opt.report.certificate import progress_words
 
 
@@ -17,10 +18,10 @@ def test_a_line_says_what_is_done_and_about_how_long_is_left():
     lines = MinuteLines("search", clock=lambda: now[0])
     now[0] = 160.0
     assert lines.line() == "search: preparing; 1 min so far"
-    lines.note("trials", 40, 100, "best 7.0")
+    lines.note(Progress("trials", 40, 100, "best 7.0"))
     assert "left" not in lines.line()  # those 40 were there before: nothing is known of the pace
     now[0] = 220.0
-    lines.note("trials", 60, 100, "best 8.0")
+    lines.note(Progress("trials", 60, 100, "best 8.0"))
     assert lines.line() == "search: trials 60 of 100, best 8.0; 2 min so far, about 2 min of trials left"
 
 
@@ -29,14 +30,14 @@ def test_the_pace_is_that_of_the_stage_even_where_stages_alternate():
     lines = MinuteLines("study s", clock=lambda: now[0])
     for step in range(4):
         now[0] = 10.0 * step
-        lines.note("trials", 100, 100, "")
-        lines.note("true optima", step, 6, "gpt")
+        lines.note(Progress("trials", 100, 100, ""))
+        lines.note(Progress("true optima", step, 6, "gpt"))
     assert lines.line().endswith("30 s so far, about 30 s of true optima left")
 
 
 def test_an_unknown_total_has_no_time_left():
     lines = MinuteLines("certify", clock=lambda: 0.0)
-    lines.note("worlds", 3, None, "")
+    lines.note(Progress("worlds", 3, None, ""))
     assert lines.line() == "certify: worlds 3; 0 s so far"
 
 
@@ -52,8 +53,8 @@ def test_a_proof_tells_time_left_only_where_pieces_are_alike():
         for num_bounded, num_solved, num_open in moves:
             now[0] += 10.0
             known = (0.0, 0.0) if stage is CertifyStage.BOUNDING else (700.0, 770.0)
-            moved = CertifyProgress(stage, num_bounded, 40, num_solved, num_open, *known, now[0])
-            lines.note(*progress_words(moved, Goal.THROUGHPUT))
+            moved = ProofMove(stage, num_bounded, 40, num_solved, num_open, *known, now[0])
+            lines.note(progress_words(moved, Goal.THROUGHPUT))
             said.append(lines.line())
         lines_of[stage] = said
     assert lines_of[CertifyStage.BOUNDING][-1] == "certify: bounding 20 of 40; 20 s so far, about 20 s of bounding left"
@@ -75,7 +76,7 @@ def test_lines_are_printed_from_aside_until_the_block_ends(monkeypatch, capsys):
 
     monkeypatch.setattr(MinuteLines, "line", line)
     with progress("search", is_transient=True) as show:
-        show("trials", 1, 3, "[/red]\x1b]0;PWN")
+        show(Progress("trials", 1, 3, "[/red]\x1b]0;PWN"))
         assert printed.wait(60)
     assert not capsys.readouterr().out
 

@@ -3,7 +3,6 @@
 The figures are drawn, not computed: what reads a result must not care, and a hundred evaluations would take seconds.
 """
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from phaze_opt.certify.robust.result import (
     Minimax,
     RobustDesign,
     RobustOptions,
-    RobustProgress,
     RobustResult,
     RobustStage,
     WorldOptimum,
@@ -25,8 +23,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import goal_values
 from phaze_opt.record.arrays import Floats
-
-OnProgress = Callable[[RobustProgress], None]
+from phaze_opt.record.progress import OnProgress, Progress
 
 
 def analyse_drawn_worlds(
@@ -40,7 +37,7 @@ def analyse_drawn_worlds(
     drawn[0] = 1.0
     values = _values(problem, points) * drawn
     if on_progress is not None:
-        on_progress(RobustProgress(RobustStage.WORLDS, len(worlds), len(worlds), values.size, 1.0, 0.0, 0.1))
+        on_progress(Progress(RobustStage.WORLDS, len(worlds), len(worlds)))
     regrets = 1.0 - values / values.max(axis=1, keepdims=True)
     first = int(np.argmax(values[0]))
     least = int(np.argmin(regrets.max(axis=0)))

@@ -22,14 +22,14 @@ from phaze_opt.certify.certificate import (
     content_digest,
 )
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.result import CertifyProgress, CertifyResult, CertifyStage, Flatness, RankedDesign
+from phaze_opt.certify.result import CertifyResult, CertifyStage, Flatness, ProofMove, RankedDesign
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import goal_values
 from phaze_opt.record.plain_data import to_plain
 
 SAME = 1e-12
-OnProgress = Callable[[CertifyProgress], None]
+OnProgress = Callable[[ProofMove], None]
 
 
 @final
@@ -57,14 +57,14 @@ class ToyProver:
         objective = Objective(problem.scenario, constants=problem.constants)
         values: list[float] = []
         evaluations: list[Evaluation] = []
-        history: list[CertifyProgress] = []
+        history: list[ProofMove] = []
         for index in range(problem.space.size):
             if index == self.stop_at:
                 raise KeyboardInterrupt
             evaluations.append(objective.evaluate(problem.space.point(index)))
             values.append(next(iter(goal_values(problem.goal, evaluations[-1])), 0.0))
             best = max(values)
-            move = CertifyProgress(
+            move = ProofMove(
                 stage=CertifyStage.CLOSING,
                 num_bounded=problem.space.size,
                 num_points=problem.space.size,
@@ -84,7 +84,7 @@ class ToyProver:
         problem: CertifyProblem,
         options: CertifyOptions,
         evaluations: list[Evaluation],
-        history: tuple[CertifyProgress, ...],
+        history: tuple[ProofMove, ...],
     ) -> CertifyResult:
         values = np.array([next(iter(goal_values(problem.goal, one)), 0.0) for one in evaluations])
         claim = self._claim(problem, options, evaluations, values)

@@ -12,7 +12,7 @@ from pyarrow import parquet
 
 from phaze_opt.certify.certificate import POINTS_FILE
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.result import CertifyProgress, CertifyStage, Flatness, FrontDesign
+from phaze_opt.certify.result import CertifyStage, Flatness, FrontDesign, ProofMove
 from phaze_opt.certify.standing import Ties, count_ties
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
@@ -136,7 +136,7 @@ def test_values_per_tdp_are_per_kilowatt_wherever_they_are_read(result):
 
 
 def move(number, value, upper):
-    return CertifyProgress(CertifyStage.CLOSING, 16, 16, number, 3, value, upper, 0.5 * number)
+    return ProofMove(CertifyStage.CLOSING, 16, 16, number, 3, value, upper, 0.5 * number)
 
 
 def test_a_long_history_keeps_its_ends():

@@ -19,9 +19,10 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.plugins import PluginOrigin
 from phaze_opt.record.journal import Journal, format_line, parse_line, read_journal
+from phaze_opt.record.progress import Progress
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.journal import keep_journal
-from phaze_opt.search.result import SearchProgress, SearchResult
+from phaze_opt.search.result import SearchResult
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 
@@ -276,8 +277,8 @@ def test_a_disk_that_fills_up_later_costs_the_journal_not_the_search(
     def full(self: Journal, value: object) -> None:
         raise OSError(28, "No space left on device")
 
-    def fill(progress: SearchProgress) -> None:
-        if progress.num_finished == 3:
+    def fill(progress: Progress) -> None:
+        if progress.num_done == 3:
             monkeypatch.setattr(Journal, "append", full)
 
     with caplog.at_level(logging.WARNING, logger="phaze_opt"):

@@ -21,12 +21,13 @@ from phaze_opt.errors import InputError, PluginError, SolverError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.journal import format_line, parse_line, read_value, write_value
+from phaze_opt.record.progress import Progress
 from phaze_opt.report.study.inputs import read_inputs
 from phaze_opt.search.run import run_search
 from phaze_opt.study.compare import compare_studies
 from phaze_opt.study.config import Budget, Contender, Setting, StudyWorkload, search_config
 from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyProgress, StudyStarted
+from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.study.execution.cell_runner import CellRunner
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study, open_evaluations
@@ -313,8 +314,8 @@ def test_an_observer_that_fails_changes_nothing(
 
 
 def test_ctrl_c_keeps_what_is_finished(undisturbed: list[object], tmp_path: Path) -> None:
-    def interrupt(progress: StudyProgress) -> None:
-        if progress.num_finished == 2 and progress.num_trials == 2 * 12 + 5:
+    def interrupt(progress: Progress) -> None:
+        if progress.what.startswith("2 of ") and progress.num_done == 2 * 12 + 5:
             raise KeyboardInterrupt
 
     result = run_study(CONFIG, work_dir=tmp_path, engine=ENGINE, on_progress=interrupt)
@@ -390,8 +391,8 @@ def test_a_faulty_plan_starts_nothing(tmp_path: Path, change: dict[str, object],
 def test_a_study_that_runs_is_not_started_afresh(tmp_path: Path) -> None:
     refusals = []
 
-    def start_again(progress: StudyProgress) -> None:
-        if progress.num_trials == 5:
+    def start_again(progress: Progress) -> None:
+        if progress.num_done == 5:
             code = "import toy_study; from phaze_opt.study.run import run_study; from pathlib import Path; "
             code += f"run_study(toy_study.CONFIG, work_dir=Path({str(tmp_path)!r}), engine=toy_study.ENGINE)"
             ended = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=False)

@@ -12,7 +12,7 @@ from shared_worker import engine_of
 from toy_study import CONFIG, ENGINE, build_slow, table
 
 from phaze_opt.errors import InputError
-from phaze_opt.study.events import StudyProgress
+from phaze_opt.record.progress import Progress
 from phaze_opt.study.execution.engine import shared_engine
 from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.run import run_study
@@ -77,9 +77,9 @@ def test_a_database_that_is_restarted_in_the_middle_ends_no_process(
     """A coordinator with two workers, and another machine; the server goes away twice while they evaluate."""
     finished: list[int] = []
 
-    def restart_twice(progress: StudyProgress) -> None:
-        if progress.num_trials in (10, 40) and progress.num_trials not in finished:
-            finished.append(progress.num_trials)
+    def restart_twice(progress: Progress) -> None:
+        if progress.num_done in (10, 40) and progress.num_done not in finished:
+            finished.append(progress.num_done)
             restart()
 
     other = start_machine(database, tmp_path / "other")

@@ -24,6 +24,7 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
+from phaze_opt.record.progress import Progress
 from phaze_opt.study.certified_truth import better_truth, certified_truth, contradiction
 from phaze_opt.study.config import Budget, Condition, Judgement, Setting, StudyWorkload, TruthForm
 from phaze_opt.study.judging.scoring import front_regret, yardstick_of
@@ -144,9 +145,8 @@ def test_progress_counts_up(tmp_path):
         bounder=ToyBounder(ToyScenario()),
         on_progress=seen.append,
     )
-    assert (seen[0].num_bounded, seen[0].num_evaluated) == (SPACE.size, 0)
-    assert [entry.num_evaluated for entry in seen] == list(range(len(seen)))
-    assert seen[-1].best == best_of(Goal.THROUGHPUT, ToyScenario())[0]
+    assert seen[0] == Progress("points bounded", SPACE.size, SPACE.size, "0 evaluated")
+    assert [entry.what for entry in seen] == [f"{number:,} evaluated" for number in range(len(seen))]
 
 
 def test_the_real_objective_on_a_small_space(tmp_path):

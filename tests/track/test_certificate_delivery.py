@@ -7,7 +7,7 @@ from kits.recorded_store import AT_THE_END, rows
 
 from phaze_opt.certify import events
 from phaze_opt.certify.certificate import Claim
-from phaze_opt.certify.result import CertifyProgress, CertifyStage
+from phaze_opt.certify.result import CertifyStage, ProofMove
 from phaze_opt.errors import PluginError, TrackingError
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.track import mlflow, protocol
@@ -21,7 +21,7 @@ FINISHED = events.ProofFinished(CLAIM, None, 2.5, {"ilp_solves": 7.0}, {"stateme
 
 
 def moved(solved: int, value: float, upper: float) -> events.ProofMoved:
-    return events.ProofMoved(CertifyProgress(CertifyStage.CLOSING, 920, 920, solved, 5, value, upper, 0.1 * solved))
+    return events.ProofMoved(ProofMove(CertifyStage.CLOSING, 920, 920, solved, 5, value, upper, 0.1 * solved))
 
 
 MOVES = (moved(0, 0.0, 150.0), moved(1, 90.0, 150.0), moved(2, 90.0, 150.0), moved(3, 100.0, 100.05))

@@ -24,12 +24,13 @@ from phaze_opt.certify.check.points_table import (
 )
 from phaze_opt.certify.check.pool import price_pool
 from phaze_opt.certify.check.problem_data import check_problem
-from phaze_opt.certify.check.report import CheckProgress, CheckReport, CheckStage, OnProgress, refuse
+from phaze_opt.certify.check.report import CheckReport, CheckStage, refuse
 from phaze_opt.certify.check.solutions import SolutionCheck
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.errors import CertificateError, PluginError
 from phaze_opt.hardware.chip_template import PointColumns
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.record.progress import OnProgress, Progress
 
 
 def check_certificate(path: Path, *, on_progress: OnProgress | None = None) -> CheckReport:
@@ -77,31 +78,31 @@ def check_files(directory: Path, tell: OnProgress, *, constants: Constants | Non
 def _check(directory: Path, tell: OnProgress, constants: Constants | None) -> Checked:
     """All steps, in the order of docs/certificate.md."""
     started_s = time.perf_counter()
-    tell(CheckProgress(CheckStage.READING, 0, 1))
+    tell(Progress(CheckStage.READING, 0, 1))
     files = read_certificate(directory)
     certificate, points = files.certificate, files.points
     problem = check_problem(certificate, constants)
     check_columns(certificate, points)
-    tell(CheckProgress(CheckStage.READING, 1, 1))
-    tell(CheckProgress(CheckStage.SPACE, 0, len(points)))
+    tell(Progress(CheckStage.READING, 1, 1))
+    tell(Progress(CheckStage.SPACE, 0, len(points)))
     space = _check_points(certificate, points, problem.constants)
     check_rows(points)
     check_budgets(points, space, scenario=certificate.scenario, constants=problem.constants)
-    tell(CheckProgress(CheckStage.SPACE, len(points), len(points)))
-    tell(CheckProgress(CheckStage.POOL, 0, len(files.pool_parts)))
+    tell(Progress(CheckStage.SPACE, len(points), len(points)))
+    tell(Progress(CheckStage.POOL, 0, len(files.pool_parts)))
     pool = price_pool(files.pools(), certificate.scenario.exclusivity)
-    tell(CheckProgress(CheckStage.POOL, len(pool.blocks), len(pool.blocks)))
+    tell(Progress(CheckStage.POOL, len(pool.blocks), len(pool.blocks)))
     planned = None if certificate.scenario.plans is None else planned_models(problem)
     bounds = BoundCheck(problem, files, pool, space) if planned is None else PlanBoundCheck(planned, files, pool, space)
     for num_done in bounds.check():
-        tell(CheckProgress(CheckStage.BOUNDS, num_done, len(points)))
+        tell(Progress(CheckStage.BOUNDS, num_done, len(points)))
     solutions = files.solutions
     planned_s = None if planned is None else PlanSolutions(planned).step_s
     for num_done in SolutionCheck(problem, files, space, planned_s).check():
-        tell(CheckProgress(CheckStage.SOLUTIONS, num_done, len(solutions)))
+        tell(Progress(CheckStage.SOLUTIONS, num_done, len(solutions)))
     check_claim(certificate, points)
     check_unchanged(files)
-    tell(CheckProgress(CheckStage.CLAIM, 1, 1))
+    tell(Progress(CheckStage.CLAIM, 1, 1))
     report = CheckReport(
         directory=directory,
         models=tuple(shown(model.name) for model in certificate.scenario.models),

@@ -27,18 +27,6 @@ class CheckStage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class CheckProgress:
-    """How far a check has come: ``num_done`` of ``num_all`` rows, solutions, topologies or worlds."""
-
-    stage: CheckStage
-    num_done: int
-    num_all: int
-
-
-OnProgress = Callable[[CheckProgress], None]
-
-
-@dataclass(frozen=True, slots=True)
 class CheckReport:
     """A certificate that holds.
 

@@ -21,7 +21,7 @@ from phaze_opt.certify.check.files import CertificateFiles, read_front
 from phaze_opt.certify.check.front import excess_over, front_rows, most_attained
 from phaze_opt.certify.check.points_table import EXACT
 from phaze_opt.certify.check.problem_data import costs_of, own_constants
-from phaze_opt.certify.check.report import CheckProgress, CheckStage, OnProgress, refuse
+from phaze_opt.certify.check.report import CheckStage, refuse
 from phaze_opt.certify.check.statement import describe_problem, find_differences, shown
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.robust.worlds import World, build_worlds, find_assumptions, problem_in, throughput_in, words_of
@@ -31,6 +31,7 @@ from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.objective.goals import FrontAxis, Goal
 from phaze_opt.record.arrays import Floats
+from phaze_opt.record.progress import OnProgress, Progress
 
 GAP_TOLERANCE = 8 * BOUND_SLACK
 """Width of a gap that the rounding of bounds explains."""
@@ -129,7 +130,7 @@ def _check(directory: Path, tell: OnProgress) -> FrontReport:
         refuse(f"files lists {sorted(front.files)[:8]}, not the certificates of {len(names)} worlds", file=FRONT_FILE)
     files: list[CertificateFiles] = []
     for number, (each, name) in enumerate(zip(posed, names, strict=True)):
-        tell(CheckProgress(CheckStage.WORLDS, number, len(posed)))
+        tell(Progress(CheckStage.WORLDS, number, len(posed)))
         files.append(_checked_world(front, each, directory / name, name))
     claims = [each.certificate.claim for each in files]
     _check_optima(front, [claims[number] for number in numbers])

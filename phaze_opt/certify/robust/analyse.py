@@ -5,7 +5,7 @@ import json
 import logging
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +42,7 @@ from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch, Restr
 from phaze_opt.certify.robust.ledger import Ledger
 from phaze_opt.certify.robust.objective_prover import ObjectiveProver, SharedGraphs
 from phaze_opt.certify.robust.prover import ProverBench, RobustProver
-from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult, RobustStage
+from phaze_opt.certify.robust.result import RobustOptions, RobustResult, RobustStage
 from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions, words_of
 from phaze_opt.certify.tasks import Workers
 from phaze_opt.certify.writing import certificate_directory, statement_line, write_certificate
@@ -51,6 +51,7 @@ from phaze_opt.objective.reference_machines import REFERENCES
 from phaze_opt.record.checkpoint import Checkpoint, open_checkpoint
 from phaze_opt.record.lock import locked
 from phaze_opt.record.plain_data import read_plain, to_plain, write_plain
+from phaze_opt.record.progress import OnProgress, Progress
 from phaze_opt.record.whole_file import replace_file, unwritable
 
 ROBUST_DIRECTORY = "robust"
@@ -65,7 +66,7 @@ def analyse_robustness(
     options: CertifyOptions,
     robust: RobustOptions,
     *,
-    on_progress: Callable[[RobustProgress], None] | None = None,
+    on_progress: OnProgress | None = None,
     prover: RobustProver | None = None,
 ) -> RobustResult:
     """Certify the optimum of every world, the regret of every good design, and the design of least largest regret.
@@ -97,7 +98,7 @@ def _analyse(
     problem: CertifyProblem,
     options: CertifyOptions,
     robust: RobustOptions,
-    on_progress: Callable[[RobustProgress], None],
+    on_progress: OnProgress,
     prover: RobustProver | None,
 ) -> RobustResult:
     """Run the analysis and write what it finds."""
@@ -115,11 +116,7 @@ def _analyse(
 
 
 def prove_front(
-    problem: CertifyProblem,
-    options: CertifyOptions,
-    robust: RobustOptions,
-    *,
-    on_progress: Callable[[RobustProgress], None] | None = None,
+    problem: CertifyProblem, options: CertifyOptions, robust: RobustOptions, *, on_progress: OnProgress | None = None
 ) -> FrontOverWorlds:
     """Prove the front over worlds (`front`), and write a certificate of each world and the statement beside them.
 
@@ -187,7 +184,7 @@ class _FrontAnalysis:
     problem: CertifyProblem
     options: CertifyOptions
     robust: RobustOptions
-    on_progress: Callable[[RobustProgress], None]
+    on_progress: OnProgress
     _started: float = field(default_factory=time.perf_counter)
 
     def run(self) -> FrontOverWorlds:
@@ -268,18 +265,9 @@ class _FrontAnalysis:
 
     def _tell(self, stage: RobustStage, facts: Sequence[WorldFacts], num_all: int, num_open: int = 0) -> None:
         """Tell how far it is."""
-        self.on_progress(
-            RobustProgress(
-                stage=stage,
-                num_worlds=len(facts),
-                num_all_worlds=num_all,
-                num_evaluations=sum(len(each.state.solved) for each in facts),
-                regret=1.0,
-                regret_lower=0.0,
-                wall_s=time.perf_counter() - self._started,
-                num_open=num_open,
-            )
-        )
+        num_evaluations = sum(len(each.state.solved) for each in facts)
+        what = f"{num_evaluations:,} evaluations, {num_open:,} designs open"
+        self.on_progress(Progress(stage, len(facts), num_all, what))
 
 
 def world_name(number: int) -> str:
@@ -325,7 +313,7 @@ class _Analysis:
     problem: CertifyProblem
     options: CertifyOptions
     robust: RobustOptions
-    on_progress: Callable[[RobustProgress], None]
+    on_progress: OnProgress
     prover: RobustProver
     workers: Workers
     pieces: Checkpoint = field(init=False)
@@ -401,14 +389,7 @@ class _Analysis:
     def _report(self) -> None:
         """Tell how far it is."""
         ledger, found = self.evidence.ledger, self.evidence.found
-        self.on_progress(
-            RobustProgress(
-                stage=self._stage,
-                num_worlds=ledger.num_proved,
-                num_all_worlds=len(ledger.worlds),
-                num_evaluations=ledger.num_evaluations,
-                regret=found.regret,
-                regret_lower=found.regret_lower,
-                wall_s=time.perf_counter() - self._started,
-            )
-        )
+        what = f"{ledger.num_evaluations:,} evaluations"
+        if found.regret < 1.0:
+            what += f", largest regret {100.0 * found.regret:.2f} % (at least {100.0 * found.regret_lower:.2f} %)"
+        self.on_progress(Progress(self._stage, ledger.num_proved, len(ledger.worlds), what))

@@ -58,29 +58,6 @@ class RobustStage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class RobustProgress:
-    """How far an analysis has come.
-
-    Attributes:
-        stage: what it does now.
-        num_worlds: proved, of ``num_all_worlds``.
-        num_evaluations: of one design in one world, besides those of the proofs.
-        regret, regret_lower: least largest regret found and proved; 1 and 0 as long as unknown.
-        wall_s: since the analysis began, s.
-        num_open: designs that may be on a front and are not settled.
-    """
-
-    stage: RobustStage
-    num_worlds: int
-    num_all_worlds: int
-    num_evaluations: int
-    regret: float
-    regret_lower: float
-    wall_s: float
-    num_open: int = 0
-
-
-@dataclass(frozen=True, slots=True)
 class WorldOptimum:
     """The certified optimum of one world.
 

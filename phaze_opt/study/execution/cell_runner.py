@@ -9,9 +9,9 @@ from pathlib import Path
 
 from phaze_opt.errors import PluginFaultError, SolverError
 from phaze_opt.plugins import PluginGroup, plugin_code
+from phaze_opt.record.progress import Progress
 from phaze_opt.record.worker_process import FIRST_AT_EXIT
 from phaze_opt.record.workers import MAX_ATTEMPTS, Tell, WorkerPool
-from phaze_opt.search.result import SearchProgress
 from phaze_opt.search.run import prepare_loop
 from phaze_opt.study.config import Cell, Condition, StudyConfig, search_config
 from phaze_opt.study.disk.cell_log import CellLog, cell_result, write_cell, write_failure
@@ -104,10 +104,10 @@ class CellRunner:
             write_failure(self.directory.failure(cell), cell, fault.__cause__ or fault)
         return cell
 
-    def _note(self, cell: Cell, progress: SearchProgress) -> None:
+    def _note(self, cell: Cell, progress: Progress) -> None:
         """Pass progress on."""
         if self.on_trial is not None:
-            self.on_trial(cell, progress.num_finished)
+            self.on_trial(cell, progress.num_done)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,12 +12,13 @@ from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.files import keep_check
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify, has_too_many_rows
-from phaze_opt.certify.result import CertifyProgress
+from phaze_opt.certify.result import ProofMove
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation, evaluation_to_json
 from phaze_opt.objective.goals import goal_directions, is_provable
 from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import write_plain
+from phaze_opt.record.progress import Progress
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.probe import PointBound
 from phaze_opt.study.config import Condition, StudyConfig, TruthForm
@@ -28,7 +29,7 @@ from phaze_opt.study.generality.chip_table import build_chip_table, candidate_ch
 from phaze_opt.study.load import find_fault, load_study
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
-from phaze_opt.study.truth import FindFault, TruthProgress, find_truth, keep_truth, known_truth
+from phaze_opt.study.truth import FindFault, find_truth, keep_truth, known_truth
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -136,7 +137,7 @@ class StudyCompletion:
         # The truth that searches are judged by is one that other code confirms.
         keep_check(result.directory, check_certificate(result.directory).digest)
 
-    def _note_proof(self, number: int, key: str, progress: CertifyProgress) -> None:
+    def _note_proof(self, number: int, key: str, progress: ProofMove) -> None:
         """Pass the progress of a proof on."""
         done = f"{progress.num_bounded:,} of {progress.num_points:,} rows bounded, {progress.num_solved:,} solved"
         self.on_item(StudyStage.TRUTHS, f"{key}: {done}", number, len(self.conditions))
@@ -154,11 +155,9 @@ class StudyCompletion:
             find_fault=find_fault,
         )
 
-    def _note_truth(self, number: int, key: str, progress: TruthProgress) -> None:
+    def _note_truth(self, number: int, key: str, progress: Progress) -> None:
         """Pass the progress of an enumeration on."""
-        done = (
-            f"{progress.num_bounded:,} of {progress.num_points:,} points bounded, {progress.num_evaluated:,} evaluated"
-        )
+        done = f"{progress.num_done:,} of {progress.num_all:,} {progress.phase}, {progress.what}"
         self.on_item(StudyStage.TRUTHS, f"{key}: {done}", number, len(self.conditions))
 
     def add_chip_tables(self) -> None:
