@@ -31,7 +31,7 @@ from phaze_opt.certify.prove import certify
 from phaze_opt.certify.result import CertifyResult
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.space.known_spaces import phaze_space
-from phaze_opt.study.disk.directory import find_study
+from phaze_opt.study.directory import find_study
 from phaze_opt.study.load import load_study
 from phaze_opt.study.summary import summarise
 from phaze_opt.workload.zoo import list_models

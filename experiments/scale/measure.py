@@ -23,7 +23,7 @@ from pathlib import Path
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.study.config import Budget, Condition, Contender, Setting, StudyConfig, Workload
-from phaze_opt.study.execution.engine import StudyEngine
+from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.run import run_study
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from phaze_opt.report.study.findings import describe_findings
 from phaze_opt.report.study.limits import describe_ranking_limits
-from phaze_opt.study.disk.directory import list_studies
+from phaze_opt.study.directory import list_studies
 from phaze_opt.study.load import load_study
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.scores import ContenderScore, PriceOfGenerality, StudySummary

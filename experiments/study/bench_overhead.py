@@ -19,7 +19,7 @@ from pathlib import Path
 import phaze_opt
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.study.config import Budget, Condition, Contender, StudyConfig, Workload
-from phaze_opt.study.execution.engine import StudyEngine
+from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.run import run_study
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 from phaze_opt.track.protocol import TrackerConfig, open_tracker

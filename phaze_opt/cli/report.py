@@ -46,7 +46,7 @@ def report(
     from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.report.study.inputs import read_inputs
     from phaze_opt.report.study.page import write_study_report
-    from phaze_opt.study.disk.directory import find_study
+    from phaze_opt.study.directory import find_study
     from phaze_opt.study.load import load_study
     from phaze_opt.track.destination import resolve_destination
     from phaze_opt.track.protocol import TrackerConfig

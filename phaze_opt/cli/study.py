@@ -180,7 +180,7 @@ def _failed(result: StudyResult, again: str) -> str:
 def list_command(*, work_dir: WorkDirOption = Path(), json: options.JsonOption = False) -> None:
     """List the studies of the working directory, latest first."""
     from phaze_opt.cli.study_list import list_rows, print_list
-    from phaze_opt.study.disk.directory import list_studies
+    from phaze_opt.study.directory import list_studies
 
     rows = list_rows(list_studies(work_dir))
     if json:
@@ -203,7 +203,7 @@ def compare(
     from phaze_opt.cli.study_output import print_comparison
     from phaze_opt.report.study.findings import comparison_to_json
     from phaze_opt.study.compare import compare_studies
-    from phaze_opt.study.disk.directory import find_study
+    from phaze_opt.study.directory import find_study
     from phaze_opt.study.load import load_study
 
     studies = [load_study(find_study(name, work_dir=work_dir).path) for name in (first, second)]

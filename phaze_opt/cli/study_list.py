@@ -8,7 +8,7 @@ from typing import Any
 from phaze_opt.cli.output import out, print_tables
 from phaze_opt.errors import InputError
 from phaze_opt.report.table import Column, TableContent
-from phaze_opt.study.disk.directory import StudyDirectory, read_plan
+from phaze_opt.study.directory import StudyDirectory, read_plan
 
 
 def list_rows(studies: Sequence[StudyDirectory]) -> list[dict[str, Any]]:

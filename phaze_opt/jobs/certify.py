@@ -115,7 +115,7 @@ def pose_proof(asked: ProofRequest, loaded: tuple["AnyModel", ...], watch: "Watc
     from phaze_opt.jobs.machines_beside import JobBeside, job_request
     from phaze_opt.jobs.proof import ProofRun
     from phaze_opt.objective.goals import Aim, has_costs
-    from phaze_opt.study.certified_truth import certificates_directory
+    from phaze_opt.study.truth import certificates_directory
 
     known, proof, space = load_constants(), asked.proof, asked.space
     problem_scenario = load_scenario(asked.scenario, loaded, common=asked.models.common, constants=known, space=space)

@@ -32,11 +32,10 @@ from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.result import OwnBest, SearchResult, Trial, rank
 from phaze_opt.search.run import run_search
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.certified_truth import certificates_directory, contradiction
-from phaze_opt.study.disk.directory import truths_directory
+from phaze_opt.study.directory import truths_directory
 from phaze_opt.study.judging.scoring import front_regret
 from phaze_opt.study.result import Truth
-from phaze_opt.study.truth import known_truth
+from phaze_opt.study.truth import certificates_directory, contradiction, known_truth
 
 _PASSES = ("forward", "backward")
 DEFAULT_TOP_K = 6

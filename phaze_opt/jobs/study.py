@@ -98,7 +98,7 @@ def run_study_file(
     Raises:
         InputError: an option breaks a rule.
     """
-    from phaze_opt.study.execution.engine import shared_engine
+    from phaze_opt.study.engine import shared_engine
     from phaze_opt.study.run import run_study
 
     engine = shared_engine(storage=request.storage, dask=request.dask)

@@ -15,7 +15,7 @@ from phaze_opt.study.judging.scoring import (
     yardstick_of,
 )
 from phaze_opt.study.judging.significance import NO_TEST, seed_test
-from phaze_opt.study.judging.statistics.rank_tests import holm_adjust, vargha_delaney
+from phaze_opt.study.judging.statistics import holm_adjust, vargha_delaney
 from phaze_opt.study.result import CellResult, StudyResult, Truth, TruthKind
 
 Grouped = Mapping[str, Mapping[str, Sequence[CellResult]]]

@@ -10,15 +10,13 @@ from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json
 from phaze_opt.objective.goals import Goal
 from phaze_opt.record.journal import read_value
 from phaze_opt.record.plain_data import read_plain
-from phaze_opt.study.certified_truth import contradiction
 from phaze_opt.study.config import Condition
-from phaze_opt.study.disk.cell_log import read_cell, read_failure
-from phaze_opt.study.disk.directory import StudyDirectory
-from phaze_opt.study.disk.plan_file import StudyPlan, load_plan
+from phaze_opt.study.directory import StudyDirectory, read_cell, read_failure
 from phaze_opt.study.files.resolve import plan_cells
+from phaze_opt.study.plan_file import StudyPlan, load_plan
 from phaze_opt.study.result import ChipTable, StudyResult, Truth
-from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.truth import known_truth
+from phaze_opt.study.stores.store import LocalStore
+from phaze_opt.study.truth import contradiction, known_truth
 
 
 def load_study(path: Path) -> StudyResult:

@@ -25,13 +25,12 @@ from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, 
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.result import KnownEvaluation, Trial
 from phaze_opt.study.config import Budget, Cell, Contender, Setting, StudyConfig, StudyWorkload
-from phaze_opt.study.disk.cell_log import write_cell
-from phaze_opt.study.disk.directory import STUDIES, StudyDirectory
-from phaze_opt.study.disk.plan_file import plan_to_json
+from phaze_opt.study.directory import STUDIES, StudyDirectory, write_cell
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
+from phaze_opt.study.plan_file import plan_to_json
 from phaze_opt.study.result import CellResult
-from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.store import LocalStore
 from phaze_opt.testing.problems import example_accelerator, example_point
 from phaze_opt.units import GIBI, GIGA, MEBI
 

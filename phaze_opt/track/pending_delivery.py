@@ -21,7 +21,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import read_plain
 from phaze_opt.search.journal import ORDER_FILE
-from phaze_opt.study.disk.directory import STUDIES
+from phaze_opt.study.directory import STUDIES
 
 RUNS_DIRECTORY = "phaze-opt-runs"
 Record = dict[str, Any]

@@ -16,7 +16,7 @@ from phaze_opt.record.journal import JournalTail, read_lines
 from phaze_opt.record.lock import locked
 from phaze_opt.search.journal import JOURNAL_FILE, parse_trial
 from phaze_opt.search.result import Trial
-from phaze_opt.study.disk.directory import StudyDirectory, read_plan
+from phaze_opt.study.directory import StudyDirectory, read_plan
 from phaze_opt.study.events import CellFinished, StudyEvent
 from phaze_opt.track import records
 from phaze_opt.track.destination import Destination
@@ -106,10 +106,10 @@ class StudySource:
         return [self._part(event) for event in cells]
 
     def _open(self) -> None:
-        from phaze_opt.study.disk.plan_file import load_plan
-        from phaze_opt.study.execution.narrate import Narrator
         from phaze_opt.study.files.resolve import plan_cells
-        from phaze_opt.study.stores.local_store import LocalStore
+        from phaze_opt.study.narrate import Narrator
+        from phaze_opt.study.plan_file import load_plan
+        from phaze_opt.study.stores.store import LocalStore
 
         directory = StudyDirectory(self.place.directory)
         plan = load_plan(directory)

@@ -34,7 +34,7 @@ from phaze_opt.report.chip import arch_option
 from phaze_opt.schedule.layer_fusion import FusionGroup, no_groups
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.study.certified_truth import certified_truth
+from phaze_opt.study.truth import certified_truth
 from phaze_opt.units import MEBI
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.plan import Recompute

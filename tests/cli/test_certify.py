@@ -26,7 +26,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.progress import Progress
 from phaze_opt.space.known_spaces import load_space
-from phaze_opt.study.disk.directory import truths_directory
+from phaze_opt.study.directory import truths_directory
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 from phaze_opt.study.truth import keep_truth
 from phaze_opt.workload.config import load_model

@@ -13,7 +13,7 @@ from command_runs import printed, refused, run, run_json
 from sample_files import space_text, study_text
 
 from phaze_opt.errors import InputError, StorageError
-from phaze_opt.study.disk.directory import find_study
+from phaze_opt.study.directory import find_study
 from phaze_opt.study.load import load_study
 from phaze_opt.study.result import TruthKind
 from phaze_opt.track.protocol import TrackerConfig

@@ -24,8 +24,8 @@ from phaze_opt.record.checkpoint import Checkpoint, open_checkpoint
 from phaze_opt.record.input_files import read_text_file
 from phaze_opt.record.journal import MAX_LINE_BYTES, JournalTail, make_own, read_journal, read_value
 from phaze_opt.search.journal import keep_journal
-from phaze_opt.study.disk.directory import StudyDirectory, read_plan
-from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.directory import StudyDirectory, read_plan
+from phaze_opt.study.stores.store import LocalStore
 from phaze_opt.track.pending_delivery import OrderFile
 from phaze_opt.track.sources import count_lines
 from phaze_opt.validation.dataset import read_dataset

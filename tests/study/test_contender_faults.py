@@ -14,9 +14,9 @@ from phaze_opt.plugins import PluginGroup, plugin_code
 from phaze_opt.record.interrupts import WorkerToldToEndError
 from phaze_opt.study.compare import compare_studies
 from phaze_opt.study.config import Contender, Setting
-from phaze_opt.study.disk.plan_file import code_origins
 from phaze_opt.study.events import CellFinished, StudyFinished
 from phaze_opt.study.load import load_study
+from phaze_opt.study.plan_file import code_origins
 from phaze_opt.study.run import run_study
 from phaze_opt.study.summary import summarise
 
@@ -186,7 +186,7 @@ def test_only_a_contender_of_the_study_is_restarted(tmp_path: Path) -> None:
 
 def test_the_code_of_other_peoples_estimators_is_part_of_a_study(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted: set[tuple[PluginGroup, str]] = set()
-    monkeypatch.setattr("phaze_opt.study.disk.plan_file.plugin_origins", lambda each: wanted.update(each) or ())
+    monkeypatch.setattr("phaze_opt.study.plan_file.plugin_origins", lambda each: wanted.update(each) or ())
     settings = tuple(Setting(name=name, estimator=name) for name in ("analytic", "calibrated", "mine"))
     code_origins(replace(CONFIG, settings=settings))
     assert [name for group, name in wanted if group is PluginGroup.ESTIMATORS] == ["mine"]

@@ -17,8 +17,7 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.result import KnownEvaluation
-from phaze_opt.study.stores.local_store import LocalStore, _offset
-from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
+from phaze_opt.study.stores.store import EvaluationStore, LocalStore, StoreEvaluator, _offset
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 Opener = Callable[[Path], LocalStore]

@@ -22,11 +22,10 @@ from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.result import KnownEvaluation
-from phaze_opt.study.execution.engine import shared_engine
+from phaze_opt.study.engine import shared_engine
 from phaze_opt.study.stores import optuna_store
-from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
-from phaze_opt.study.stores.store import MirroredStore, StoreEvaluator
+from phaze_opt.study.stores.store import LocalStore, MirroredStore, StoreEvaluator
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 WORKER = Path(__file__).parent / "outside" / "store_worker.py"

@@ -26,14 +26,13 @@ from phaze_opt.report.study.inputs import read_inputs
 from phaze_opt.search.run import run_search
 from phaze_opt.study.compare import compare_studies
 from phaze_opt.study.config import Budget, Contender, Setting, StudyWorkload, search_config
-from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.directory import StudyDirectory
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
-from phaze_opt.study.execution.cell_runner import CellRunner
 from phaze_opt.study.files.resolve import plan_cells, resolve_study
 from phaze_opt.study.load import load_study, open_evaluations
 from phaze_opt.study.result import StudyResult
-from phaze_opt.study.run import run_study
-from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.run import CellRunner, run_study
+from phaze_opt.study.stores.store import LocalStore
 
 HERE = Path(__file__).parent / "outside"
 

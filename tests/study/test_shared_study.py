@@ -13,7 +13,7 @@ from toy_study import CONFIG, ENGINE, build_slow, table
 
 from phaze_opt.errors import InputError
 from phaze_opt.record.progress import Progress
-from phaze_opt.study.execution.engine import shared_engine
+from phaze_opt.study.engine import shared_engine
 from phaze_opt.study.load import open_evaluations
 from phaze_opt.study.run import run_study
 

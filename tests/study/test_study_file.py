@@ -21,7 +21,7 @@ from phaze_opt.study.config import (
     StudyWorkload,
     TruthForm,
 )
-from phaze_opt.study.disk.directory import study_id
+from phaze_opt.study.directory import study_id
 from phaze_opt.study.files.resolve import resolve_study
 from phaze_opt.study.files.study_file import read_study
 

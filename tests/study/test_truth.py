@@ -25,14 +25,22 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.progress import Progress
-from phaze_opt.study.certified_truth import better_truth, certified_truth, contradiction
 from phaze_opt.study.config import Budget, Condition, Judgement, Setting, StudyWorkload, TruthForm
 from phaze_opt.study.judging.scoring import front_regret, yardstick_of
 from phaze_opt.study.load import load_study
 from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 from phaze_opt.study.run import run_study
 from phaze_opt.study.summary import summarise
-from phaze_opt.study.truth import ENUMERATED, find_truth, keep_truth, known_truth, truth_file
+from phaze_opt.study.truth import (
+    ENUMERATED,
+    better_truth,
+    certified_truth,
+    contradiction,
+    find_truth,
+    keep_truth,
+    known_truth,
+    truth_file,
+)
 from phaze_opt.testing.problems import tiny_space
 from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
 from phaze_opt.workload.config import load_model

@@ -8,7 +8,7 @@ from phaze_opt.jobs.watch import Watch
 from phaze_opt.objective.evaluation import evaluation_to_json
 from phaze_opt.report.study.findings import describe_findings
 from phaze_opt.search.result import SEARCH_COUNTS
-from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.directory import StudyDirectory
 from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.load import best_evaluation
 from phaze_opt.study.result import FailedSearch, StudyResult

@@ -6,9 +6,7 @@ import numpy as np
 
 from phaze_opt.study.config import Judgement
 from phaze_opt.study.judging.scoring import JudgedCondition
-from phaze_opt.study.judging.statistics.bootstrap import mean_interval
-from phaze_opt.study.judging.statistics.rank_tests import mean_ranks
-from phaze_opt.study.judging.statistics.regret import half_reached_by, weighted_median
+from phaze_opt.study.judging.statistics import half_reached_by, mean_interval, mean_ranks, weighted_median
 from phaze_opt.study.scores import COSTS, CellScore, ContenderScore, StudySummary
 
 

@@ -9,7 +9,7 @@ from phaze_opt.objective.goals import Goal, goal_directions
 from phaze_opt.record.arrays import Floats
 from phaze_opt.search.result import Trial
 from phaze_opt.study.config import Condition
-from phaze_opt.study.judging.statistics.regret import (
+from phaze_opt.study.judging.statistics import (
     area_under_curve,
     evaluations_to,
     hypervolume,

@@ -7,7 +7,7 @@ import numpy as np
 
 from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.study.judging.scoring import JudgedCondition, Sample
-from phaze_opt.study.judging.statistics.rank_tests import (
+from phaze_opt.study.judging.statistics import (
     cliques,
     friedman_p,
     holm_adjust,

@@ -30,9 +30,8 @@ from phaze_opt.objective.evaluation import evaluation_from_json, evaluation_to_j
 from phaze_opt.record.address import Address
 from phaze_opt.search.result import KnownEvaluation
 from phaze_opt.search.samplers.sampler_run import quiet_optuna
-from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.rdb_storage import GRACE_S, Insistence, open_rdb_storage
-from phaze_opt.study.stores.store import MirroredStore
+from phaze_opt.study.stores.store import LocalStore, MirroredStore
 
 _LOGGER = logging.getLogger(__name__)
 MAX_ATTEMPTS = 2

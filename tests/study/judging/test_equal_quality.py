@@ -2,8 +2,7 @@ import numpy as np
 import pytest
 from made_up_studies import build_study
 
-from phaze_opt.study.judging.equal_quality import equal_quality, equal_quality_ratio, evaluations_at_equal_quality
-from phaze_opt.study.summary import summarise
+from phaze_opt.study.summary import equal_quality, equal_quality_ratio, evaluations_at_equal_quality, summarise
 
 
 def falling(*steps: float) -> np.ndarray:

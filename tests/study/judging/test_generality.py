@@ -20,9 +20,10 @@ from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.record.arrays import Floats
 from phaze_opt.search.probe import PointBound
 from phaze_opt.study.config import Condition
-from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
-from phaze_opt.study.generality.portfolio import (
+from phaze_opt.study.generality import (
     best_portfolios,
+    build_chip_table,
+    candidate_chips,
     dominated_columns,
     mean_of_shares,
     price_of_generality,

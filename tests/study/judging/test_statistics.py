@@ -9,30 +9,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from phaze_opt.record.arrays import Floats
-from phaze_opt.study.judging.statistics.bootstrap import difference_interval, mean_interval
-from phaze_opt.study.judging.statistics.rank_tests import (
+from phaze_opt.study.judging.statistics import (
+    area_under_curve,
     cliques,
+    difference_interval,
+    evaluations_to,
     friedman_p,
+    half_reached_by,
     holm_adjust,
+    hypervolume,
+    hypervolume_curve,
     mann_whitney_p,
+    mean_interval,
     mean_ranks,
+    normalise_gains,
     paired_superiority,
+    regret_curve,
     sign_p,
     signed_rank_lead,
     smallest_mann_whitney_p,
     smallest_sign_p,
     vargha_delaney,
-    wilcoxon_p,
-)
-from phaze_opt.study.judging.statistics.regret import (
-    area_under_curve,
-    evaluations_to,
-    half_reached_by,
-    hypervolume,
-    hypervolume_curve,
-    normalise_gains,
-    regret_curve,
     weighted_median,
+    wilcoxon_p,
 )
 
 positive = st.floats(0.1, 1e6)

@@ -8,7 +8,7 @@ from made_up_studies import build_study
 from phaze_opt.objective.goals import Goal
 from phaze_opt.study.config import Budget, Generality, Judgement
 from phaze_opt.study.judging.contender_scores import cell_metrics, contender_metrics
-from phaze_opt.study.judging.statistics.regret import hypervolume
+from phaze_opt.study.judging.statistics import hypervolume
 from phaze_opt.study.result import ChipTable, TruthKind
 from phaze_opt.study.scores import StudySummary
 from phaze_opt.study.summary import summarise

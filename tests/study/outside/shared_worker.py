@@ -8,10 +8,9 @@ from pathlib import Path
 from store_worker import open_store
 from toy_study import CONFIG, ENGINE, build_slow
 
-from phaze_opt.study.execution.engine import StudyEngine
+from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.run import run_study
-from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.stores.store import MirroredStore
+from phaze_opt.study.stores.store import LocalStore, MirroredStore
 
 
 def open_mirrored(directory: Path, *, url: str) -> MirroredStore:

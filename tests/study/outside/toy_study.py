@@ -13,8 +13,8 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal
 from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.study.config import Budget, Condition, Contender, Setting, StudyConfig, StudyWorkload
+from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.events import StudyEvent
-from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario

@@ -17,7 +17,7 @@ from phaze_opt.record.journal import write_value
 from phaze_opt.record.plain_data import from_plain, to_plain
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.study.config import Cell, Condition, StudyConfig
-from phaze_opt.study.disk.directory import StudyDirectory, read_plan
+from phaze_opt.study.directory import StudyDirectory, read_plan
 
 FORMAT = 1
 DISTRIBUTION = "phaze-opt"

@@ -9,13 +9,12 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.events import Observer, Observers
 from phaze_opt.search.result import rank
 from phaze_opt.study.config import Cell, StudyConfig
-from phaze_opt.study.disk.cell_log import read_cell
-from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.directory import StudyDirectory, read_cell
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished, StudyStarted
 from phaze_opt.study.judging.contender_scores import PERCENT, cell_metrics, contender_metrics
 from phaze_opt.study.result import CellResult, StudyResult
 from phaze_opt.study.scores import StudySummary
-from phaze_opt.study.stores.local_store import LocalStore
+from phaze_opt.study.stores.store import LocalStore
 from phaze_opt.study.summary import summarise
 
 Describe = Callable[[StudyResult, StudySummary], Sequence[str]]

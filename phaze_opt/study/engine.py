@@ -13,8 +13,7 @@ from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.search.evaluators import Evaluator, PointObjective, SerialEvaluator
 from phaze_opt.search.probe import PointBounder
 from phaze_opt.study.config import Condition
-from phaze_opt.study.stores.local_store import LocalStore
-from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
+from phaze_opt.study.stores.store import EvaluationStore, LocalStore, StoreEvaluator
 
 if TYPE_CHECKING:
     from distributed import Client

@@ -22,10 +22,10 @@ from phaze_opt.record.progress import Progress
 from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.probe import PointBound
 from phaze_opt.study.config import Condition, StudyConfig, TruthForm
-from phaze_opt.study.disk.directory import StudyDirectory
+from phaze_opt.study.directory import StudyDirectory
+from phaze_opt.study.engine import CompiledConditions, StudyEngine
 from phaze_opt.study.events import StudyStage
-from phaze_opt.study.execution.engine import CompiledConditions, StudyEngine
-from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
+from phaze_opt.study.generality import build_chip_table, candidate_chips
 from phaze_opt.study.load import find_fault, load_study
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
