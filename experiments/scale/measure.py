@@ -22,7 +22,7 @@ from pathlib import Path
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.study.config import Budget, Condition, Contender, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Condition, Contender, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.run import run_study
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
@@ -53,7 +53,7 @@ def study_of(num_trials: int) -> StudyConfig:
     return StudyConfig(
         name="scale",
         description="",
-        workloads=(Workload("tiny", ("tiny",)),),
+        workloads=(StudyWorkload("tiny", ("tiny",)),),
         contenders=(Contender("random", "random"),),
         settings=(Setting(devices=8, global_batch=64),),
         seeds=(0, 1, 2, 3),

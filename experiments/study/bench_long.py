@@ -24,7 +24,7 @@ from pathlib import Path
 
 import phaze_opt
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.study.config import Budget, Condition, Contender, Judgement, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Condition, Contender, Judgement, StudyConfig, StudyWorkload
 from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.run import run_study
 from phaze_opt.study.summary import summarise
@@ -36,7 +36,7 @@ KIB_PER_MIB = 1024
 STUDY = StudyConfig(
     name="long",
     description="A long study of cheap trials.",
-    workloads=(Workload("tiny", ("tiny",)),),
+    workloads=(StudyWorkload("tiny", ("tiny",)),),
     contenders=(Contender("random", "random"),),
     seeds=tuple(range(NUM_SEARCHES)),
     judgement=Judgement(num_bootstrap=1_000),

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import phaze_opt
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.study.config import Budget, Condition, Contender, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Condition, Contender, StudyConfig, StudyWorkload
 from phaze_opt.study.engine import StudyEngine
 from phaze_opt.study.run import run_study
 from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
@@ -27,7 +27,7 @@ from phaze_opt.track.protocol import TrackerConfig, open_tracker
 STUDY = StudyConfig(
     name="overhead",
     description="Overhead of studies.",
-    workloads=(Workload("tiny", ("tiny",)),),
+    workloads=(StudyWorkload("tiny", ("tiny",)),),
     contenders=(Contender("random", "random"), Contender("qmc", "qmc")),
     seeds=tuple(range(10)),
     budget=Budget(evaluations=60),
