@@ -109,8 +109,7 @@ def chakra(
     All layers are on every device of a tensor-parallel group; with --data the replicas add up their gradients.
     """
     from phaze_opt.graph.any_model import load_any_model
-    from phaze_opt.report.chakra.trace import build_trace
-    from phaze_opt.report.chakra.writing import write_traces
+    from phaze_opt.report.chakra.trace import build_trace, write_traces
     from phaze_opt.report.text import format_time
 
     check_directory(output, source="--out")

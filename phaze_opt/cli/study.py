@@ -13,7 +13,16 @@ from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INTERRUPTED
 from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered
 from phaze_opt.cli.progress import TerminalWatch
 from phaze_opt.jobs.options import DASK_HELP, JOBS_HELP, MAX_JOBS, RECORDS, FormOptions, PluginOptions, RecordOptions
-from phaze_opt.jobs.study import OF_STUDIES, STORAGE_VARIABLE, STUDIES_HELP, StudyRequest, read_config, run_study_file
+from phaze_opt.jobs.study import (
+    OF_STUDIES,
+    STORAGE_VARIABLE,
+    STUDIES_HELP,
+    StudyRequest,
+    compare_kept,
+    list_kept,
+    read_config,
+    run_study_file,
+)
 from phaze_opt.jobs.watch import spared
 from phaze_opt.objective.scenario_options import Declaration, Kind
 from phaze_opt.record.suggestions import parse_word
@@ -180,10 +189,9 @@ def _failed(result: StudyResult, again: str) -> str:
 @app.command("list")
 def list_command(*, work_dir: WorkDirOption = Path(), json: options.JsonOption = False) -> None:
     """List the studies of the working directory, latest first."""
-    from phaze_opt.cli.study_list import list_rows, print_list
-    from phaze_opt.study.disk.directory import list_studies
+    from phaze_opt.cli.study_output import print_list
 
-    rows = list_rows(list_studies(work_dir))
+    rows = list_kept(work_dir)
     if json:
         print_json(rows)
     elif rows:
@@ -203,12 +211,8 @@ def compare(
     """Hold two studies side by side: the contenders and conditions that both have."""
     from phaze_opt.cli.study_output import print_comparison
     from phaze_opt.report.study.findings import comparison_to_json
-    from phaze_opt.study.compare import compare_studies
-    from phaze_opt.study.disk.directory import find_study
-    from phaze_opt.study.load import load_study
 
-    studies = [load_study(find_study(name, work_dir=work_dir).path) for name in (first, second)]
-    comparison = compare_studies(*studies)
+    comparison = compare_kept(first, second, work_dir)
     if json:
         print_json(comparison_to_json(comparison))
     else:

@@ -1,7 +1,9 @@
 """What ``phaze-opt study`` prints: one line of JSON, or tables and sentences for a person."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.cli.output import out, print_more, print_tables
 from phaze_opt.objective.goals import Goal
@@ -106,3 +108,28 @@ def print_comparison(comparison: StudyComparison) -> None:
         print_tables(TableContent(title, columns, rows, note))
     for sentence in describe_unmatched(comparison):
         screen.print(sentence)
+
+
+def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The studies as a table."""
+    columns = (Column("study"), Column("identifier"), Column("searches", is_number=True), Column("age", is_number=True))
+    cells = tuple(
+        (
+            str(row["name"]),
+            str(row["study_id"]),
+            f"{row['finished_searches']} of {row['planned_searches'] or '?'}",
+            describe_age(row["age_s"]),
+        )
+        for row in rows
+    )
+    done = sum(row["finished_searches"] >= (row["planned_searches"] or math.inf) for row in rows)
+    out().print(f"{len(rows):,} studies, {done:,} of them finished; `phaze-opt report NAME` writes what one found.")
+    print_tables(TableContent("Studies", columns, cells))
+
+
+def describe_age(age_s: float) -> str:
+    """An age in its largest whole unit."""
+    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
+        if age_s >= seconds:
+            return f"{age_s / seconds:.0f} {unit}"
+    return f"{age_s:.0f} s"
