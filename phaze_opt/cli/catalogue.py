@@ -10,15 +10,11 @@ import typer
 
 from phaze_opt.cli.options import JsonOption, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
-from phaze_opt.errors import InputError
-from phaze_opt.jobs.options import FormOptions, SiliconOptions
+from phaze_opt.jobs.catalogue import describe_space, machine_rows, model_rows, pruner_rows, strategy_rows
+from phaze_opt.jobs.options import SiliconOptions
 from phaze_opt.objective.scenario_options import EXAMPLE, SpaceOptions
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
-
-    from phaze_opt.hardware.constants import Constants
-    from phaze_opt.hardware.device import Device
     from phaze_opt.report.table import TableContent
 
 
@@ -34,13 +30,7 @@ def models(
     json: JsonOption = False,
 ) -> None:
     """List the models of the zoo, with their exact parameter counts and sources."""
-    from phaze_opt.workload.config import load_model
-    from phaze_opt.workload.zoo import list_models
-
-    rows: list[dict[str, Any]] = []
-    for name, model in ((name, load_model(name)) for name in map(_model_name, names or list_models())):
-        sizes = {"parameters": model.num_parameters, "layers": model.num_layers, "hidden": model.hidden_size}
-        rows.append({"name": name, **sizes, "source": model.source})
+    rows = model_rows(names or ())
     by_size = sorted(rows, key=lambda row: row["parameters"])
     least, most = by_size[0]["name"], by_size[-1]["name"]
     said = (
@@ -55,33 +45,11 @@ def models(
             out().print(f"{row['name']}: {row['source']}", style="dim")
 
 
-def _model_name(text: str) -> str:
-    """The model that a text names, in any case.
-
-    Raises:
-        InputError: there is none; a near miss is suggested.
-    """
-    from phaze_opt.record.suggestions import known_as, suggest
-    from phaze_opt.workload.zoo import list_models
-
-    name = known_as(text, list_models())
-    if name not in list_models():
-        message = f"no model is named '{text[:60]}'; {suggest(text, list_models())}"
-        raise InputError(message, source="NAME")
-    return name
-
-
 def strategies(*, json: JsonOption = False) -> None:
     """List the search strategies, built in and from other packages."""
     from phaze_opt.jobs.search import SearchOptions
-    from phaze_opt.plugins import PluginGroup, list_plugins
-    from phaze_opt.search.run import load_strategy
 
-    loaded = [(entry, load_strategy(entry.name)) for entry in list_plugins(PluginGroup.STRATEGIES)]
-    rows = [
-        _plugin_row(entry, strategy) | {"capabilities": sorted(each.value for each in strategy.capabilities)}
-        for entry, strategy in loaded
-    ]
+    rows = strategy_rows()
     said = (
         f"{len(rows)} strategies for `search --strategy` and studies ({SearchOptions().strategy} unless given); a file "
         "of your own is named file.py:Class, a sampler of Optuna optuna:NAME."
@@ -91,11 +59,7 @@ def strategies(*, json: JsonOption = False) -> None:
 
 def pruners(*, json: JsonOption = False) -> None:
     """List the pruners, built in and from other packages."""
-    from phaze_opt.plugins import PluginGroup, list_plugins
-    from phaze_opt.search.run import load_pruner
-
-    loaded = [(entry, load_pruner(entry.name)) for entry in list_plugins(PluginGroup.PRUNERS)]
-    rows = [_plugin_row(entry, pruner) | {"is_safe": pruner.is_safe} for entry, pruner in loaded]
+    rows = pruner_rows()
     if not json:
         rows = [{**row, "safe": "yes" if row["is_safe"] else "no"} for row in rows]
     said = f"{len(rows)} pruners for `search --pruner`; a safe one never drops the best design."
@@ -111,50 +75,22 @@ def _show(title: str, rows: list[dict[str, Any]], keys: tuple[str, ...], *, said
         _print_table(title, [{key: row[key] for key in keys} for row in rows])
 
 
-def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:
-    """What is said of any plug-in: its summary is the first paragraph of its class's docstring."""
-    summary = (type(plugin).__doc__ or "").strip().split("\n\n")[0]
-    return {
-        "name": entry.name,
-        "summary": " ".join(summary.split()).replace("``", "'"),
-        "package": entry.dist.name if entry.dist is not None else "",
-    }
-
-
 @with_options
 def space(*, space: SpaceOptions, silicon: SiliconOptions, json: JsonOption = False) -> None:
     """Describe a search space: candidates, kept architectures, points and the range of every axis.
 
     The micro-batch is a part of each plan, and an axis of the space in the published form alone.
     """
-    from phaze_opt.hardware.networks import load_network
-    from phaze_opt.objective.scenario import PlanSpace, build_space
-    from phaze_opt.objective.silicon_options import chosen_silicon
-
-    is_published = FormOptions(published_form=silicon.published_form).checked() is not None
-    if space.micro_batch and not is_published:
-        message = "is part of each plan and no axis of the space; leave it out, or give --as phaze too"
-        raise InputError(message, source="--micro-batch")
-    dies = chosen_silicon(silicon, load_network(silicon.network, num_devices=1), space=space.space)
-    points = build_space(space, PlanSpace.PHAZE if is_published else PlanSpace.FULL, silicon=dies)
-    ranges = {axis: span for axis, span in points.ranges().items() if is_published or axis != "micro_batch"}
-    document = {
-        "name": points.name,
-        "candidates": points.num_candidates,
-        "feasible": points.num_architectures,
-        "points": points.size,
-        "ranges": ranges,
-        "digest": points.digest,
-    }
+    found = describe_space(space, silicon)
     if json:
-        print_json(document)
+        print_json(found)
         return
-    each = f", {points.size:,} points with their micro-batches" if points.size != points.num_architectures else ""
+    each = f", {found['points']:,} points with their micro-batches" if found["points"] != found["feasible"] else ""
     out().print(
-        f"{points.num_architectures:,} of {points.num_candidates:,} candidates of the space {points.name} may be "
+        f"{found['feasible']:,} of {found['candidates']:,} candidates of the space {found['name']} may be "
         f"built{each}; `certify` proves the best of them, `search` looks for it."
     )
-    _print_table("Axes", [{"axis": axis, "values": _values(span)} for axis, span in ranges.items()])
+    _print_table("Axes", [{"axis": axis, "values": _values(span)} for axis, span in found["ranges"].items()])
 
 
 def software(*, json: JsonOption = False) -> None:
@@ -229,14 +165,9 @@ def architectures(
     json: JsonOption = False,
 ) -> None:
     """List the architecture presets: peak rate, memory, network, area and power; or all that is known of some."""
-    from phaze_opt.hardware.networks import load_network
-    from phaze_opt.hardware.presets import list_architectures
-    from phaze_opt.hardware.silicon.silicon import constants_with
-    from phaze_opt.objective.silicon_options import chosen_silicon, meant_machine, silicon_form
+    from phaze_opt.report.chip import silicon_words
 
-    known = constants_with(chosen_silicon(silicon, load_network(silicon.network, num_devices=1)))
-    asked = [_preset(meant_machine(name, silicon_form(silicon))) for name in names or ()]
-    rows = [_row(name, known) for name in asked or list_architectures()]
+    rows = machine_rows(names or (), silicon, silicon_words)
     if json:
         print_json(rows)
         return
@@ -249,65 +180,6 @@ def architectures(
         f"or sizes in quotes, such as '{EXAMPLE}'."
     )
     print_tables(_list_table(rows))
-
-
-def _preset(text: str) -> str:
-    """Name of the preset that a text means.
-
-    Raises:
-        InputError: none or several, with a near miss.
-    """
-    from phaze_opt.hardware.device_catalogue import find_device
-    from phaze_opt.hardware.presets import explain_name, list_architectures
-
-    device = find_device(text)
-    if text in list_architectures():
-        return text
-    if device is None:
-        raise InputError(explain_name(text), source="NAME")
-    return device.name
-
-
-def _row(name: str, known: Constants) -> dict[str, Any]:
-    """All that is known of a preset, as ``--json`` prints it."""
-    from phaze_opt.hardware.presets import architecture_source, find_machine, load_architecture
-    from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of
-    from phaze_opt.objective.evaluation import architecture_to_json
-    from phaze_opt.report.chip import silicon_words
-
-    accelerator = load_architecture(name, constants=known)
-    return {
-        "name": name,
-        **architecture_to_json(accelerator),
-        "peak_tflops": round(accelerator.peak_flops_per_s / 1e12, 1),
-        "area_mm2": area_mm2_of(accelerator, known),
-        "silicon": silicon_words(accelerator),
-        "source": architecture_source(name),
-        **_machine_row(find_machine(name)),
-    }
-
-
-def _machine_row(device: Device | None) -> dict[str, Any]:
-    """What is known of a machine that exists beyond its chip; blank and 0 of designs and where not published."""
-    from phaze_opt.hardware.device import MatrixStyle
-    from phaze_opt.hardware.device_catalogue import find_device
-
-    names: list[str] = []
-    if device is None:
-        kind, tflops = "design", {}
-    else:
-        kind = "GPU" if device.style is MatrixStyle.TILES else "systolic arrays"
-        names = [name for name in (*device.data_names, *device.aliases) if find_device(name) is device]
-        tflops = {str(path): rate / 1e12 for path, rate in device.peak_flops_per_s.items()}
-    return {
-        "kind": kind,
-        "maker": "" if device is None else device.maker,
-        "names": names,
-        "machine_tflops": tflops,
-        "network": "" if device is None else device.network,
-        "published_area_mm2": 0.0 if device is None else device.die_mm2,
-        "published_tdp_w": 0.0 if device is None else device.tdp_w,
-    }
 
 
 def _list_table(rows: list[dict[str, Any]]) -> TableContent:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,7 +30,6 @@ from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
     from phaze_opt.study.config import StudyConfig
-    from phaze_opt.study.events import StudyEvent
     from phaze_opt.study.result import StudyResult
     from phaze_opt.track.protocol import Delivery, TrackingSession
 
@@ -125,12 +124,7 @@ def run(
 
 
 def _run_and_print(
-    request: StudyRequest,
-    config: StudyConfig,
-    session: TrackingSession[StudyEvent],
-    *,
-    is_detailed: bool,
-    is_json: bool,
+    request: StudyRequest, config: StudyConfig, session: TrackingSession[Any], *, is_detailed: bool, is_json: bool
 ) -> tuple[StudyResult, Delivery]:
     """Run a study, print what it found and write its report."""
     from phaze_opt.cli.study_output import print_record, print_study

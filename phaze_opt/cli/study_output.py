@@ -11,7 +11,6 @@ from phaze_opt.report.study.findings import claim_findings, describe_changes, de
 from phaze_opt.report.table import Column, TableContent
 from phaze_opt.report.text import counted
 from phaze_opt.study.compare import StudyComparison
-from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.scores import ContenderScore, StudySummary
 from phaze_opt.study.summary import summarise
@@ -41,7 +40,7 @@ def print_findings(findings: Sequence[str], *, is_detailed: bool) -> None:
         out().print(finding)
 
 
-def print_record(files: Mapping[str, Path], session: TrackingSession[StudyEvent], *, is_detailed: bool) -> None:
+def print_record(files: Mapping[str, Path], session: TrackingSession[Any], *, is_detailed: bool) -> None:
     """Where the report and the runs are."""
     if files:
         print_more(f"Report: {next(iter(files.values()))}")

@@ -14,7 +14,7 @@ from phaze_opt.record.input_files import shorten
 if TYPE_CHECKING:
     from phaze_opt.hardware.device import Device
     from phaze_opt.hardware.device_catalogue import DeviceCatalogue
-    from phaze_opt.hardware.fitted import FittedConstants
+    from phaze_opt.hardware.fitted import FittedConstants, FittedFile
     from phaze_opt.jobs.watch import Watch
     from phaze_opt.validation.calibrate import Calibration
     from phaze_opt.validation.dataset import Dataset
@@ -253,6 +253,24 @@ def dataset_names(option: Sequence[str] | None, arguments: Sequence[str] | None)
         message = f"'{given[0]}' names no data set; leave it out for all of them"
         raise InputError(message, source="--dataset")
     return names
+
+
+def constants_in_force(constants: Path | None) -> FittedFile:
+    """The file of fitted constants that is given, or the package's own.
+
+    Raises:
+        InputError: a fault of the file.
+    """
+    from phaze_opt.validation.packs import known_file
+
+    return known_file(constants)
+
+
+def has_training(result: Validation) -> bool:
+    """Whether a set is of training steps."""
+    from phaze_opt.validation.schema import TRAINING
+
+    return any(entry.dataset.schema is TRAINING for entry in result.sets)
 
 
 def score_measurements(
