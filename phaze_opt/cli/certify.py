@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
