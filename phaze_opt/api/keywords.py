@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from phaze_opt.api.kept_words import KeptWords
 from phaze_opt.errors import InputError
-from phaze_opt.jobs.option_values import AskedOptions, asked_options, number, parse_integers
+from phaze_opt.jobs.options import AskedOptions, asked_options, number, parse_integers
 from phaze_opt.objective.scenario_options import Declaration, Kind, declarations
 from phaze_opt.record.suggestions import suggest
 

@@ -12,8 +12,7 @@ from phaze_opt.cli import measurements
 from phaze_opt.cli.options import DetailsOption, JsonOption
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_tables, say
 from phaze_opt.cli.progress import TerminalWatch
-from phaze_opt.jobs.calibrate import CalibrateRequest, fit_constants
-from phaze_opt.jobs.measurements import OF_SOFTWARE, dataset_names, software_of_groups
+from phaze_opt.jobs.measurements import OF_SOFTWARE, CalibrateRequest, dataset_names, fit_constants, software_of_groups
 from phaze_opt.jobs.options import RECORDS
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What there is to choose from: models, strategies, pruners, spaces, training software."""
+"""What there is to choose from: models, chips, strategies, pruners, spaces, training software."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ import typer
 
 from phaze_opt.cli.options import JsonOption, with_options
 from phaze_opt.cli.output import out, print_json, print_tables
-from phaze_opt.errors import InputError
-from phaze_opt.jobs.options import FormOptions, SiliconOptions
-from phaze_opt.objective.scenario_options import SpaceOptions
+from phaze_opt.jobs.catalogue import describe_space, machine_rows, model_rows, pruner_rows, strategy_rows
+from phaze_opt.jobs.options import SiliconOptions
+from phaze_opt.objective.scenario_options import EXAMPLE, SpaceOptions
 
 if TYPE_CHECKING:
-    from importlib.metadata import EntryPoint
+    from phaze_opt.report.table import TableContent
+
 
 MAX_SHOWN_VALUES = 16
 
@@ -29,13 +30,7 @@ def models(
     json: JsonOption = False,
 ) -> None:
     """List the models of the zoo, with their exact parameter counts and sources."""
-    from phaze_opt.workload.config import load_model
-    from phaze_opt.workload.zoo import list_models
-
-    rows: list[dict[str, Any]] = []
-    for name, model in ((name, load_model(name)) for name in map(_model_name, names or list_models())):
-        sizes = {"parameters": model.num_parameters, "layers": model.num_layers, "hidden": model.hidden_size}
-        rows.append({"name": name, **sizes, "source": model.source})
+    rows = model_rows(names or ())
     by_size = sorted(rows, key=lambda row: row["parameters"])
     least, most = by_size[0]["name"], by_size[-1]["name"]
     said = (
@@ -50,33 +45,11 @@ def models(
             out().print(f"{row['name']}: {row['source']}", style="dim")
 
 
-def _model_name(text: str) -> str:
-    """The model that a text names, in any case.
-
-    Raises:
-        InputError: there is none; a near miss is suggested.
-    """
-    from phaze_opt.record.suggestions import known_as, suggest
-    from phaze_opt.workload.zoo import list_models
-
-    name = known_as(text, list_models())
-    if name not in list_models():
-        message = f"no model is named '{text[:60]}'; {suggest(text, list_models())}"
-        raise InputError(message, source="NAME")
-    return name
-
-
 def strategies(*, json: JsonOption = False) -> None:
     """List the search strategies, built in and from other packages."""
     from phaze_opt.jobs.search import SearchOptions
-    from phaze_opt.plugins import PluginGroup, list_plugins
-    from phaze_opt.search.run import load_strategy
 
-    loaded = [(entry, load_strategy(entry.name)) for entry in list_plugins(PluginGroup.STRATEGIES)]
-    rows = [
-        _plugin_row(entry, strategy) | {"capabilities": sorted(each.value for each in strategy.capabilities)}
-        for entry, strategy in loaded
-    ]
+    rows = strategy_rows()
     said = (
         f"{len(rows)} strategies for `search --strategy` and studies ({SearchOptions().strategy} unless given); a file "
         "of your own is named file.py:Class, a sampler of Optuna optuna:NAME."
@@ -86,11 +59,7 @@ def strategies(*, json: JsonOption = False) -> None:
 
 def pruners(*, json: JsonOption = False) -> None:
     """List the pruners, built in and from other packages."""
-    from phaze_opt.plugins import PluginGroup, list_plugins
-    from phaze_opt.search.run import load_pruner
-
-    loaded = [(entry, load_pruner(entry.name)) for entry in list_plugins(PluginGroup.PRUNERS)]
-    rows = [_plugin_row(entry, pruner) | {"is_safe": pruner.is_safe} for entry, pruner in loaded]
+    rows = pruner_rows()
     if not json:
         rows = [{**row, "safe": "yes" if row["is_safe"] else "no"} for row in rows]
     said = f"{len(rows)} pruners for `search --pruner`; a safe one never drops the best design."
@@ -106,50 +75,22 @@ def _show(title: str, rows: list[dict[str, Any]], keys: tuple[str, ...], *, said
         _print_table(title, [{key: row[key] for key in keys} for row in rows])
 
 
-def _plugin_row(entry: EntryPoint, plugin: object) -> dict[str, Any]:
-    """What is said of any plug-in: its summary is the first paragraph of its class's docstring."""
-    summary = (type(plugin).__doc__ or "").strip().split("\n\n")[0]
-    return {
-        "name": entry.name,
-        "summary": " ".join(summary.split()).replace("``", "'"),
-        "package": entry.dist.name if entry.dist is not None else "",
-    }
-
-
 @with_options
 def space(*, space: SpaceOptions, silicon: SiliconOptions, json: JsonOption = False) -> None:
     """Describe a search space: candidates, kept architectures, points and the range of every axis.
 
     The micro-batch is a part of each plan, and an axis of the space in the published form alone.
     """
-    from phaze_opt.hardware.networks import load_network
-    from phaze_opt.objective.scenario import PlanSpace, build_space
-    from phaze_opt.objective.silicon_options import chosen_silicon
-
-    is_published = FormOptions(published_form=silicon.published_form).checked() is not None
-    if space.micro_batch and not is_published:
-        message = "is part of each plan and no axis of the space; leave it out, or give --as phaze too"
-        raise InputError(message, source="--micro-batch")
-    dies = chosen_silicon(silicon, load_network(silicon.network, num_devices=1), space=space.space)
-    points = build_space(space, PlanSpace.PHAZE if is_published else PlanSpace.FULL, silicon=dies)
-    ranges = {axis: span for axis, span in points.ranges().items() if is_published or axis != "micro_batch"}
-    document = {
-        "name": points.name,
-        "candidates": points.num_candidates,
-        "feasible": points.num_architectures,
-        "points": points.size,
-        "ranges": ranges,
-        "digest": points.digest,
-    }
+    found = describe_space(space, silicon)
     if json:
-        print_json(document)
+        print_json(found)
         return
-    each = f", {points.size:,} points with their micro-batches" if points.size != points.num_architectures else ""
+    each = f", {found['points']:,} points with their micro-batches" if found["points"] != found["feasible"] else ""
     out().print(
-        f"{points.num_architectures:,} of {points.num_candidates:,} candidates of the space {points.name} may be "
+        f"{found['feasible']:,} of {found['candidates']:,} candidates of the space {found['name']} may be "
         f"built{each}; `certify` proves the best of them, `search` looks for it."
     )
-    _print_table("Axes", [{"axis": axis, "values": _values(span)} for axis, span in ranges.items()])
+    _print_table("Axes", [{"axis": axis, "values": _values(span)} for axis, span in found["ranges"].items()])
 
 
 def software(*, json: JsonOption = False) -> None:
@@ -203,3 +144,82 @@ def _print_table(title: str, rows: list[dict[str, Any]]) -> None:
     columns = [Column(key.replace("_", " "), all(isinstance(row[key], int | float) for row in rows)) for key in rows[0]]
     cells = [[f"{each:,}" if isinstance(each, int | float) else str(each) for each in row.values()] for row in rows]
     print_tables(TableContent(title, tuple(columns), tuple(map(tuple, cells))))
+
+
+NOTE = (
+    "bf16 in TFLOP/s, HBM in GiB and GB/s, mm2 and W as published (blank: not, or a design); "
+    "`phaze-opt architectures NAME` says what a machine is called and where its figures come from"
+)
+
+
+@with_options
+def architectures(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="NAME", help="Say all that is known of these; all are listed unless given.", show_default=False
+        ),
+    ] = None,
+    *,
+    silicon: SiliconOptions,
+    json: JsonOption = False,
+) -> None:
+    """List the architecture presets: peak rate, memory, network, area and power; or all that is known of some."""
+    from phaze_opt.report.chip import silicon_words
+
+    rows = machine_rows(names or (), silicon, silicon_words)
+    if json:
+        print_json(rows)
+        return
+    if names:
+        print_tables(*map(_detail_table, rows))
+        return
+    real = sum(row["kind"] != "design" for row in rows)
+    out().print(
+        f"{len(rows)} chips go by a name, {real} of them machines that exist; --arch and --baseline also take a file "
+        f"or sizes in quotes, such as '{EXAMPLE}'."
+    )
+    print_tables(_list_table(rows))
+
+
+def _list_table(rows: list[dict[str, Any]]) -> TableContent:
+    """What a person compares architectures by."""
+    from phaze_opt.report.table import Column, TableContent
+
+    headings = ("maker", "bf16", "HBM", "GB/s", "network", "mm2", "W")
+    columns = (Column("name"), *(Column(name, is_number=name not in ("maker", "network")) for name in headings))
+    return TableContent("Architectures", columns, tuple(_cells(row) for row in rows), NOTE)
+
+
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
+    peak = row["machine_tflops"].get("bf16", row["peak_tflops"])
+    return (
+        row["name"],
+        row["maker"] or row["kind"],
+        f"{peak:,.4g}" if peak < 1000 else f"{peak:,.0f}",
+        f"{row['hbm_gb']:g}",
+        f"{row['hbm_bandwidth_bytes_per_s'] / 1e9:,.0f}",
+        row["network"],
+        *(f"{row[key]:,.0f}" if row[key] else "" for key in ("published_area_mm2", "published_tdp_w")),
+    )
+
+
+def _detail_table(row: dict[str, Any]) -> TableContent:
+    from phaze_opt.report.table import pairs_table
+
+    name, _, peak, capacity, bandwidth, network, area, power = _cells(row)
+    rates = ", ".join(f"{path} {rate:,.4g}" for path, rate in row["machine_tflops"].items())
+    facts = (
+        ("what", f"{row['maker']} {row['kind']}".strip()),
+        ("also called", ", ".join(dict.fromkeys(row["names"]))),
+        ("peak, TFLOP/s", rates or f"bf16 {peak}"),
+        ("HBM", f"{capacity} GiB, {bandwidth} GB/s"),
+        ("as arrays", f"{row['num_tc']:,} of {row['tc_width']} x {row['tc_depth']} at {row['clock_hz'] / 1e9:.4g} GHz"),
+        ("as lanes", f"{row['num_vc']:,} x {row['vc_width']:,}"),
+        ("cache", f"{row['glb_mb']:g} MiB, {row['glb_bandwidth_bytes_per_s'] / 1e12:.3g} TB/s"),
+        ("network", network),
+        ("area, power", ", ".join(f"{v} {u}" for v, u in ((area, "mm2"), (power, "W")) if v)),
+        ("area if designed so", f"{row['area_mm2']:,.0f} mm2 {row['silicon']}"),
+        ("source", row["source"]),
+    )
+    return pairs_table(name, tuple((key, value) for key, value in facts if value))

@@ -2,7 +2,7 @@
 
 from collections.abc import Set
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -26,7 +26,6 @@ from phaze_opt.jobs.certify import NEEDED, ProofRequest, check_given, checked, p
 from phaze_opt.jobs.scenario import load_models
 
 if TYPE_CHECKING:
-    from phaze_opt.certify.events import ProofEvent
     from phaze_opt.jobs.proof import ProofRun, Proofs
     from phaze_opt.track.protocol import TrackingSession
 
@@ -68,7 +67,7 @@ def certify(
     _conclude(run, found, session, report, is_json=json, is_detailed=details)
 
 
-def _prove(run: "ProofRun", session: "TrackingSession[ProofEvent]", *, is_json: bool) -> "Proofs":
+def _prove(run: "ProofRun", session: "TrackingSession[Any]", *, is_json: bool) -> "Proofs":
     """Prove and check; Ctrl-C ends with exit code 130, and what is done is kept."""
     from phaze_opt.report.proof import interrupted_to_json
 
@@ -88,7 +87,7 @@ def _prove(run: "ProofRun", session: "TrackingSession[ProofEvent]", *, is_json: 
         raise
 
 
-def _close(session: "TrackingSession[ProofEvent]") -> None:
+def _close(session: "TrackingSession[Any]") -> None:
     """Deliver what waits for the tracker's store, and say what still does."""
     with working("recording"):
         delivery = session.close()
@@ -98,7 +97,7 @@ def _close(session: "TrackingSession[ProofEvent]") -> None:
 def _conclude(
     run: "ProofRun",
     found: "Proofs",
-    session: "TrackingSession[ProofEvent]",
+    session: "TrackingSession[Any]",
     report: Path | None,
     *,
     is_json: bool,

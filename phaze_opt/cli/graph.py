@@ -14,7 +14,7 @@ from phaze_opt.cli.options import JsonOption, with_options
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_tables, say, warn, working
 from phaze_opt.cli.progress import TerminalWatch
 from phaze_opt.jobs.options import RECORDS
-from phaze_opt.jobs.profile import ProfileOptions, profile_on_chip
+from phaze_opt.jobs.profile import ProfileOptions, profile_named
 from phaze_opt.jobs.watch import spared
 from phaze_opt.objective.scenario_options import CHOICES
 from phaze_opt.record.input_files import check_directory
@@ -51,20 +51,19 @@ def show(
 
     The chip is priced as if it were designed, also if it exists; schedules are bracketed, not solved.
     """
-    from phaze_opt.graph.any_model import load_any_model
-    from phaze_opt.hardware.constants import load_constants
-    from phaze_opt.objective.caveats import Answer, traced_model_note
-    from phaze_opt.objective.priced_as import priced_as, priced_to_json
+    from phaze_opt.objective.priced_as import priced_to_json
     from phaze_opt.report.graph_page import findings, layer_table, sharding_table, weights_shared
 
     check_file_to_write(output, option="--out", example="layers.html")
-    loaded = load_any_model(model, allow_unknown=options.allow_unknown)
-    profile = profile_on_chip(loaded, options, num_devices=options.tensor_parallel)
-    priced = priced_as((loaded,), options.sequence_length)
-    products = weights_shared(loaded, options.tensor_parallel)
-    note = traced_model_note(Answer(load_constants(), models=(loaded,)))
+    answer = profile_named(model, options)
+    profile, note = answer.profile, answer.note
+    products = weights_shared(answer.model, options.tensor_parallel)
     if json:
-        rest = {"priced_as": priced_to_json(priced)[0], "note": note, "page": None if output is None else str(output)}
+        rest = {
+            "priced_as": priced_to_json(answer.priced)[0],
+            "note": note,
+            "page": None if output is None else str(output),
+        }
         print_json({**profile_to_json(profile), "sharding": [asdict(each) for each in products], **rest})
     else:
         for sentence in findings(profile):
@@ -74,7 +73,7 @@ def show(
             print_tables(sharding_table(products, options.tensor_parallel))
         if note:
             out().print(f"Note: {note}")
-    for warning in (each.warning for each in priced if each.warning):
+    for warning in (each.warning for each in answer.priced if each.warning):
         warn(warning)
     if output is None:
         if not json:
@@ -108,14 +107,11 @@ def chakra(
 
     All layers are on every device of a tensor-parallel group; with --data the replicas add up their gradients.
     """
-    from phaze_opt.graph.any_model import load_any_model
-    from phaze_opt.report.chakra.trace import build_trace
-    from phaze_opt.report.chakra.writing import write_traces
+    from phaze_opt.report.chakra.trace import build_trace, write_traces
     from phaze_opt.report.text import format_time
 
     check_directory(output, source="--out")
-    loaded = load_any_model(model, allow_unknown=options.allow_unknown)
-    profile = profile_on_chip(loaded, options, num_devices=options.tensor_parallel * data)
+    profile = profile_named(model, options, num_replicas=data).profile
     trace, name = build_trace(profile, data_parallel=data), _UNSAFE.sub("-", profile.model.name).strip("-.") or "model"
     with working("writing traces"):
         paths = write_traces(output, trace, name=name)

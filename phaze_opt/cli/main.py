@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
+import logging
 import os
 import sys
+import traceback
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import typer
@@ -15,15 +19,15 @@ from typer.main import get_command
 
 from phaze_opt import __version__
 from phaze_opt.cli import exit_codes
-from phaze_opt.cli.faults import USAGE_ERRORS, describe_failure
-from phaze_opt.cli.help import epilog_of
-from phaze_opt.cli.log_output import escape_logged_names, say_compilation
-from phaze_opt.errors import InputError
+from phaze_opt.cli.exit_codes import EXIT_BAD_INPUT, EXIT_FAULT
+from phaze_opt.cli.help import epilog_of, extra_of, missing_of
+from phaze_opt.errors import InputError, PhazeOptError, PluginError, PluginFaultError
 from phaze_opt.record.interrupts import kernels_interruptible
 from phaze_opt.record.printable import printable
 
 if TYPE_CHECKING:
     from phaze_opt.cli.stop_signals import StopSignals
+
 
 MAX_MESSAGE_CHARACTERS = 1400
 MAX_NAME_CHARACTERS = 60
@@ -70,7 +74,7 @@ COMMANDS = {
     "place": LazyCommand("Solve one placement instance exactly."),
     "extract": LazyCommand("Record a PyTorch or ONNX model in a file that --model takes."),
     "models": LazyCommand("List the models of the zoo.", "catalogue"),
-    "architectures": LazyCommand("List the architecture presets, or all that is known of one."),
+    "architectures": LazyCommand("List the architecture presets, or all that is known of one.", "catalogue"),
     "software": LazyCommand("List the training software with fitted constants.", "catalogue"),
     "network": LazyCommand("List and show networks; allocate bandwidth to their levels.", function="app"),
     "graph": LazyCommand("Show what a model's layers are made of on a chip; write Chakra traces.", function="app"),
@@ -229,3 +233,122 @@ def _exit(code: int) -> NoReturn:
     except ValueError:  # closed
         pass
     sys.exit(code)
+
+
+USAGE_ERRORS: type[Any] = typer.BadParameter.__mro__[2]
+"""Root of all errors about arguments (``ClickException``); typer carries its own copy of click, so ask typer for it."""
+
+TRACEBACK_VARIABLE = "PHAZE_OPT_TRACEBACK"
+LIMITS = {
+    errno.ENOSPC: "make room",
+    errno.EDQUOT: "make room",
+    errno.EFBIG: "allow larger files (ulimit -f)",
+    errno.EMFILE: "allow more open files (ulimit -n)",
+    errno.ENFILE: "allow more open files",
+    errno.EROFS: "choose another place",
+    errno.EACCES: "choose another place, or allow it",
+    errno.EPERM: "choose another place, or allow it",
+    errno.ENAMETOOLONG: "choose a shorter name",
+    errno.EIO: "look after the disk",
+    errno.ENOMEM: "give less work or fewer --jobs",
+    errno.EAGAIN: "allow more processes (ulimit -u) or give fewer --jobs",
+}
+"""What a machine may refuse, and what to do about it."""
+
+
+def describe_failure(error: Exception) -> tuple[str, int]:
+    """The sentence and the exit code of what ended a command."""
+    if isinstance(error, PluginFaultError) and error.is_own and isinstance(error.__cause__, Exception):
+        error = error.__cause__
+    if isinstance(error, USAGE_ERRORS):
+        return missing_of(error) or extra_of(error) or error.format_message(), EXIT_BAD_INPUT
+    if isinstance(error, InputError | PluginError):
+        is_fault = isinstance(error, PluginFaultError)
+        return f"{error}; {_show_traceback(error)}" if is_fault else str(error), EXIT_BAD_INPUT
+    if isinstance(error, PhazeOptError):
+        return f"{type(error).__name__}: {error}", EXIT_FAULT
+    if isinstance(error, OSError) and error.errno in LIMITS:
+        return _describe_limit(error), EXIT_BAD_INPUT
+    if isinstance(error, MemoryError):
+        return "the memory of this machine, or of its limits, is not enough; give less work or fewer --jobs", EXIT_FAULT
+    return _describe_fault(error), EXIT_FAULT
+
+
+def _describe_limit(error: OSError) -> str:
+    """What the machine refused; a command that keeps its work goes on where it was."""
+    place = f"{error.filename}: " if error.filename else ""
+    remedy = LIMITS.get(error.errno or 0, "")
+    return f"{place}{error.strerror}; {remedy} and run the same command again (with --resume where there is one)"
+
+
+def _describe_fault(error: Exception) -> str:
+    """A fault of this package: where it is, and how to see and report it."""
+    shows = _show_traceback(error)
+    frames = traceback.extract_tb(error.__traceback__)
+    place = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    said = f": {error}" if str(error) else ""
+    return (
+        f"this is a fault of phaze-opt {__version__}, not of your input: {type(error).__name__}{place}{said}; "
+        f"{shows}, please report it"
+    )
+
+
+def _show_traceback(error: Exception) -> str:
+    """What shows the traceback; with `TRACEBACK_VARIABLE` set to 1 it goes to standard error now."""
+    if os.environ.get(TRACEBACK_VARIABLE) == "1":
+        logging.getLogger(__name__).error("%s", "".join(traceback.format_exception(error)))
+    return f"{TRACEBACK_VARIABLE}=1 shows the traceback"
+
+
+QUIET_VARIABLE = "PHAZE_OPT_QUIET"
+LOGGER = "phaze_opt.record.compiled"
+EVERY = 10
+"""Kernels between two lines on a terminal."""
+FIRST = "compiling kernels that were not needed before: once after an installation or an update, a minute at most"
+
+
+class KernelNotice(logging.Handler):
+    """One line at the first kernel that is really compiled; on a terminal how many there are so far."""
+
+    def __init__(self) -> None:
+        """Nothing is compiled yet."""
+        super().__init__(logging.INFO)
+        self._num_compiled = 0
+
+    def emit(self, record: logging.LogRecord) -> None:  # noqa: ARG002
+        """Count a kernel."""
+        self._num_compiled += 1
+        if self._num_compiled > 1 and self._num_compiled % EVERY:
+            return
+        from phaze_opt.cli.output import console
+
+        screen = console()
+        if self._num_compiled == 1:
+            screen.print(FIRST, soft_wrap=True)
+        elif screen.is_terminal:
+            screen.print(f"  {self._num_compiled} kernels so far")
+
+
+def say_compilation() -> None:
+    """Tell whoever waits of kernels compiled from here on, in this process."""
+    logger = logging.getLogger(LOGGER)
+    for handler in [handler for handler in logger.handlers if isinstance(handler, KernelNotice)]:
+        logger.removeHandler(handler)
+    if os.environ.get(QUIET_VARIABLE) == "1":
+        return
+    logger.setLevel(logging.INFO)
+    logger.addHandler(KernelNotice())
+
+
+class _PrintableFormatter(logging.Formatter):
+    """Messages as they are, with nothing in them that steers a terminal."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Escape what names in a message bring along."""
+        return printable(super().format(record))
+
+
+def escape_logged_names() -> None:
+    """Let warnings that nobody handles reach standard error as plain text."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(_PrintableFormatter())

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from phaze_opt.jobs.option_values import AskedOptions, asked_options, number, parse_integers
-from phaze_opt.jobs.options import RECORDS
+from phaze_opt.jobs.options import RECORDS, AskedOptions, asked_options, number, parse_integers
 from phaze_opt.objective.scenario_options import Declaration, Kind
 
 CONTEXT = "context"

@@ -11,6 +11,7 @@ import typer
 from phaze_opt.cli.options import DetailsOption, JsonOption
 from phaze_opt.cli.output import print_json, print_more, working
 from phaze_opt.jobs.options import RECORDS
+from phaze_opt.jobs.study import load_kept
 
 if TYPE_CHECKING:
     from phaze_opt.report.study.inputs import ReportInputs
@@ -43,23 +44,21 @@ def report(
     """
     from phaze_opt.cli.study_output import print_findings
     from phaze_opt.report.study.cards import draw_winners
+    from phaze_opt.report.study.document import report_folder
     from phaze_opt.report.study.findings import describe_findings
     from phaze_opt.report.study.inputs import read_inputs
     from phaze_opt.report.study.page import write_study_report
-    from phaze_opt.study.directory import find_study
-    from phaze_opt.study.load import load_study
     from phaze_opt.track.destination import resolve_destination
     from phaze_opt.track.protocol import TrackerConfig
     from phaze_opt.track.store import find_search_runs
 
-    directory = find_study(study, work_dir=work_dir)
     destination = resolve_destination(TrackerConfig(tracking_uri=tracking_uri, work_dir=work_dir))
     with working("reading the study") as tell:
-        result = load_study(directory.path)
+        result = load_kept(study, work_dir)
         inputs = read_inputs(result, run_ids=find_search_runs(destination, result.study_id))
         drawings = draw_winners(inputs, progress=lambda key: tell(f"drawing the best design of {key}"))
         tell("writing the report")
-        paths = write_study_report(inputs, directory.report if out is None else out, drawings=drawings)
+        paths = write_study_report(inputs, report_folder(result) if out is None else out, drawings=drawings)
     findings = describe_findings(inputs.result, inputs.summary)
     if json:
         print_json(_to_json(inputs, findings, paths))

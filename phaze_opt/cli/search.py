@@ -40,7 +40,6 @@ def search(
     with ending_without_design(NOTHING_FOUND, is_json=json):
         points = load_space(asked.space, posed.scenario)
     from phaze_opt.cli.search_output import print_answer, print_record
-    from phaze_opt.objective.chip_limits import unmet_budget
     from phaze_opt.report.search_answer import common_reason, record_and_deliver, write_pages
     from phaze_opt.track.protocol import config_of, open_tracker
 
@@ -57,5 +56,5 @@ def search(
     if result.is_interrupted:
         raise typer.Exit(EXIT_INTERRUPTED)
     if result.best is None:
-        unmet = unmet_budget(points, posed.scenario, posed.constants)
+        unmet = posed.unmet_budget(points)
         end_infeasible(unmet or "no trial satisfied every constraint; " + common_reason(result))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.cli import output
 from phaze_opt.cli.exit_codes import TRIALS_KEPT
@@ -14,7 +15,6 @@ from phaze_opt.report.die import area_table, plain_sentences
 from phaze_opt.report.search import search_contents
 from phaze_opt.report.search_answer import answer_to_json, first_of, priced_of
 from phaze_opt.report.text import counted
-from phaze_opt.search.events import SearchEvent
 from phaze_opt.track.protocol import TrackingSession
 
 
@@ -61,7 +61,7 @@ def _print_details(answer: SearchAnswer) -> None:
 
 
 def print_record(
-    answer: SearchAnswer, session: TrackingSession[SearchEvent], page: Path | None, *, is_json: bool, is_detailed: bool
+    answer: SearchAnswer, session: TrackingSession[Any], page: Path | None, *, is_json: bool, is_detailed: bool
 ) -> None:
     """Where the search is recorded; as one line of JSON with the answer, as the record's names belong to it."""
     if is_json:

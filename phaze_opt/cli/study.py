@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,7 +13,16 @@ from phaze_opt.cli.exit_codes import EXIT_FAULT, EXIT_INTERRUPTED
 from phaze_opt.cli.output import end_infeasible, out, print_json, say, say_undelivered
 from phaze_opt.cli.progress import TerminalWatch
 from phaze_opt.jobs.options import DASK_HELP, JOBS_HELP, MAX_JOBS, RECORDS, FormOptions, PluginOptions, RecordOptions
-from phaze_opt.jobs.study import OF_STUDIES, STORAGE_VARIABLE, STUDIES_HELP, StudyRequest, read_config, run_study_file
+from phaze_opt.jobs.study import (
+    OF_STUDIES,
+    STORAGE_VARIABLE,
+    STUDIES_HELP,
+    StudyRequest,
+    compare_kept,
+    list_kept,
+    read_config,
+    run_study_file,
+)
 from phaze_opt.jobs.watch import spared
 from phaze_opt.objective.scenario_options import Declaration, Kind
 from phaze_opt.record.suggestions import parse_word
@@ -21,7 +30,6 @@ from phaze_opt.report.text import counted
 
 if TYPE_CHECKING:
     from phaze_opt.study.config import StudyConfig
-    from phaze_opt.study.events import StudyEvent
     from phaze_opt.study.result import StudyResult
     from phaze_opt.track.protocol import Delivery, TrackingSession
 
@@ -115,12 +123,7 @@ def run(
 
 
 def _run_and_print(
-    request: StudyRequest,
-    config: StudyConfig,
-    session: TrackingSession[StudyEvent],
-    *,
-    is_detailed: bool,
-    is_json: bool,
+    request: StudyRequest, config: StudyConfig, session: TrackingSession[Any], *, is_detailed: bool, is_json: bool
 ) -> tuple[StudyResult, Delivery]:
     """Run a study, print what it found and write its report."""
     from phaze_opt.cli.study_output import print_record, print_study
@@ -179,10 +182,9 @@ def _failed(result: StudyResult, again: str) -> str:
 @app.command("list")
 def list_command(*, work_dir: WorkDirOption = Path(), json: options.JsonOption = False) -> None:
     """List the studies of the working directory, latest first."""
-    from phaze_opt.cli.study_list import list_rows, print_list
-    from phaze_opt.study.directory import list_studies
+    from phaze_opt.cli.study_output import print_list
 
-    rows = list_rows(list_studies(work_dir))
+    rows = list_kept(work_dir)
     if json:
         print_json(rows)
     elif rows:
@@ -202,12 +204,8 @@ def compare(
     """Hold two studies side by side: the contenders and conditions that both have."""
     from phaze_opt.cli.study_output import print_comparison
     from phaze_opt.report.study.findings import comparison_to_json
-    from phaze_opt.study.compare import compare_studies
-    from phaze_opt.study.directory import find_study
-    from phaze_opt.study.load import load_study
 
-    studies = [load_study(find_study(name, work_dir=work_dir).path) for name in (first, second)]
-    comparison = compare_studies(*studies)
+    comparison = compare_kept(first, second, work_dir)
     if json:
         print_json(comparison_to_json(comparison))
     else:

@@ -1,7 +1,9 @@
 """What ``phaze-opt study`` prints: one line of JSON, or tables and sentences for a person."""
 
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from phaze_opt.cli.output import out, print_more, print_tables
 from phaze_opt.objective.goals import Goal
@@ -9,7 +11,6 @@ from phaze_opt.report.study.findings import claim_findings, describe_changes, de
 from phaze_opt.report.table import Column, TableContent
 from phaze_opt.report.text import counted
 from phaze_opt.study.compare import StudyComparison
-from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.scores import ContenderScore, StudySummary
 from phaze_opt.study.summary import summarise
@@ -39,7 +40,7 @@ def print_findings(findings: Sequence[str], *, is_detailed: bool) -> None:
         out().print(finding)
 
 
-def print_record(files: Mapping[str, Path], session: TrackingSession[StudyEvent], *, is_detailed: bool) -> None:
+def print_record(files: Mapping[str, Path], session: TrackingSession[Any], *, is_detailed: bool) -> None:
     """Where the report and the runs are."""
     if files:
         print_more(f"Report: {next(iter(files.values()))}")
@@ -106,3 +107,28 @@ def print_comparison(comparison: StudyComparison) -> None:
         print_tables(TableContent(title, columns, rows, note))
     for sentence in describe_unmatched(comparison):
         screen.print(sentence)
+
+
+def print_list(rows: Sequence[Mapping[str, Any]]) -> None:
+    """The studies as a table."""
+    columns = (Column("study"), Column("identifier"), Column("searches", is_number=True), Column("age", is_number=True))
+    cells = tuple(
+        (
+            str(row["name"]),
+            str(row["study_id"]),
+            f"{row['finished_searches']} of {row['planned_searches'] or '?'}",
+            describe_age(row["age_s"]),
+        )
+        for row in rows
+    )
+    done = sum(row["finished_searches"] >= (row["planned_searches"] or math.inf) for row in rows)
+    out().print(f"{len(rows):,} studies, {done:,} of them finished; `phaze-opt report NAME` writes what one found.")
+    print_tables(TableContent("Studies", columns, cells))
+
+
+def describe_age(age_s: float) -> str:
+    """An age in its largest whole unit."""
+    for unit, seconds in (("d", 86400), ("h", 3600), ("min", 60)):
+        if age_s >= seconds:
+            return f"{age_s / seconds:.0f} {unit}"
+    return f"{age_s:.0f} s"

@@ -12,7 +12,13 @@ from phaze_opt.cli import measurements
 from phaze_opt.cli.options import DetailsOption, JsonOption
 from phaze_opt.cli.output import check_file_to_write, out, print_json, print_more, print_tables, say
 from phaze_opt.cli.progress import TerminalWatch
-from phaze_opt.jobs.measurements import dataset_names, read_machines, score_measurements
+from phaze_opt.jobs.measurements import (
+    constants_in_force,
+    dataset_names,
+    has_training,
+    read_machines,
+    score_measurements,
+)
 from phaze_opt.jobs.options import RECORDS
 from phaze_opt.jobs.watch import spared
 
@@ -87,9 +93,8 @@ def _write_files(result: Validation, predictions: Path | None, report: Path | No
 def _write_page(result: Validation, path: Path, constants: Path | None) -> None:
     from phaze_opt.report.page import write_page
     from phaze_opt.report.validation_page import build_document
-    from phaze_opt.validation.packs import known_file
 
-    write_page(path, build_document(result, known_file(constants)))
+    write_page(path, build_document(result, constants_in_force(constants)))
 
 
 def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> None:
@@ -98,14 +103,13 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
     Of many sets a table of what no fit saw, by kind, stands before them, and small ones stand together.
     """
     from phaze_opt.report import validation_tables as tables
-    from phaze_opt.validation.packs import known_file
 
     screen, is_many = out(), len(result.sets) > tables.MOST_SETS
     for sentence in tables.first_sentences(result):
         screen.print(sentence)
     screen.print()
     if is_many:
-        print_tables(replace(tables.kinds_table(result, known_file(constants).sets), title=""))
+        print_tables(replace(tables.kinds_table(result, constants_in_force(constants).sets), title=""))
     is_short = is_many and not is_detailed
     print_tables(replace(tables.short_table(result) if is_short else tables.overview_table(result), title=""))
     for sentence in tables.told_sentences(result):
@@ -121,13 +125,12 @@ def _print(result: Validation, constants: Path | None, *, is_detailed: bool) -> 
 def _print_details(result: Validation) -> None:
     """Why rows are unscored and what shapes cost, errors of steps by publication; of one set regimes, worst rows."""
     from phaze_opt.report import validation_tables
-    from phaze_opt.validation.schema import TRAINING
 
     screen = out()
     told = (validation_tables.unscored_sentences, validation_tables.shape_sentences)
     for sentence in (each for say_of in told for each in say_of(result)):
         screen.print(sentence)
-    if any(entry.dataset.schema is TRAINING for entry in result.sets):
+    if has_training(result):
         print_tables(validation_tables.sources_table())
     if len(result.sets) == 1 and result.sets[0].scores.num_rows:
         print_tables(

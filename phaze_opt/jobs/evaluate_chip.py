@@ -13,7 +13,7 @@ from phaze_opt.hardware.presets import MODELLED, load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import has_die
 from phaze_opt.jobs.evaluate_request import EvaluateRequest, MachineOptions, choose_software
-from phaze_opt.jobs.option_values import parse_integers, read_integer
+from phaze_opt.jobs.options import parse_integers, read_integer
 from phaze_opt.jobs.priced_job import PricedJob
 from phaze_opt.jobs.scenario import load_scenario
 from phaze_opt.objective.bill import parts_of_design

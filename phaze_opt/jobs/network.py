@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from phaze_opt.errors import InputError
 from phaze_opt.jobs.evaluate_request import training_length
-from phaze_opt.jobs.option_values import number
-from phaze_opt.jobs.options import RECORDS, ModelOptions
+from phaze_opt.jobs.options import RECORDS, ModelOptions, number
 from phaze_opt.objective.scenario_options import (
     CHOICES,
     MAX_MICRO_BATCH,

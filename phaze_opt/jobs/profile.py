@@ -24,6 +24,7 @@ from phaze_opt.record.suggestions import parse_word
 if TYPE_CHECKING:
     from phaze_opt.cost.model_profile import ModelProfile
     from phaze_opt.graph.any_model import AnyModel
+    from phaze_opt.objective.priced_as import PricedAs
 
 _choosing = partial(declared, panel=CHOICES)
 
@@ -43,6 +44,40 @@ class ProfileOptions:
     optimizer: str = same(ScenarioOptions, "optimizer")
     attention: str = same(ScenarioOptions, "attention")
     estimator: str = same(ScenarioOptions, "estimator", default="calibrated")
+
+
+@dataclass(frozen=True, slots=True)
+class ProfileAnswer:
+    """A model profiled on a chip.
+
+    Attributes:
+        model: as it was read.
+        profile: its layers.
+        priced: as what it was priced.
+        note: what a traced model's figures rest on; may be empty.
+    """
+
+    model: AnyModel
+    profile: ModelProfile
+    priced: tuple[PricedAs, ...]
+    note: str
+
+
+def profile_named(model: str, options: ProfileOptions, *, num_replicas: int = 1) -> ProfileAnswer:
+    """A model by name or file, on the chip that options name.
+
+    Raises:
+        InputError: there is no such model, or an option breaks a rule.
+    """
+    from phaze_opt.graph.any_model import load_any_model
+    from phaze_opt.hardware.constants import load_constants
+    from phaze_opt.objective.caveats import Answer, traced_model_note
+    from phaze_opt.objective.priced_as import priced_as
+
+    loaded = load_any_model(model, allow_unknown=options.allow_unknown)
+    profile = profile_on_chip(loaded, options, num_devices=options.tensor_parallel * num_replicas)
+    note = traced_model_note(Answer(load_constants(), models=(loaded,)))
+    return ProfileAnswer(loaded, profile, tuple(priced_as((loaded,), options.sequence_length)), note)
 
 
 def profile_on_chip(model: AnyModel, options: ProfileOptions, *, num_devices: int) -> ModelProfile:

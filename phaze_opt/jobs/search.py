@@ -121,6 +121,12 @@ class PosedSearch:
             watch=watch,
         )
 
+    def unmet_budget(self, space: SearchSpace) -> str:
+        """Which budget no design of a space keeps; empty if none is to blame."""
+        from phaze_opt.objective.chip_limits import unmet_budget
+
+        return unmet_budget(space, self.scenario, self.constants) or ""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchRequest:

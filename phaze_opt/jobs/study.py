@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from phaze_opt.errors import InputError
 if TYPE_CHECKING:
     from phaze_opt.jobs.watch import Watch
     from phaze_opt.search.events import Observer
+    from phaze_opt.study.compare import StudyComparison
     from phaze_opt.study.config import StudyConfig
     from phaze_opt.study.events import StudyEvent
     from phaze_opt.study.result import StudyResult
@@ -115,3 +117,51 @@ def run_study_file(
             is_worker=request.is_worker,
             describe=describe,
         )
+
+
+def load_kept(name: str, work_dir: Path) -> StudyResult:
+    """A study as far as it is finished, by its name, identifier or directory.
+
+    Raises:
+        InputError: there is none, or its files break a rule.
+    """
+    from phaze_opt.study.directory import find_study
+    from phaze_opt.study.load import load_study
+
+    return load_study(find_study(name, work_dir=work_dir).path)
+
+
+def compare_kept(first: str, second: str, work_dir: Path) -> StudyComparison:
+    """Two studies side by side: the contenders and conditions that both have.
+
+    Raises:
+        InputError: one is not there, or its files break a rule.
+    """
+    from phaze_opt.study.compare import compare_studies
+
+    return compare_studies(load_kept(first, work_dir), load_kept(second, work_dir))
+
+
+def list_kept(work_dir: Path) -> list[dict[str, Any]]:
+    """The studies of a working directory, latest first: a row each, as ``--json`` prints it."""
+    from phaze_opt.study.directory import list_studies, read_plan
+
+    rows = []
+    for study in list_studies(work_dir):
+        try:
+            config = read_plan(study)["config"]
+            planned = len(config["settings"]) * len(config["workloads"]) * len(config["contenders"])
+            name, num_cells = str(config["name"]), planned * len(config["seeds"])
+        except (InputError, KeyError, TypeError):
+            name, num_cells = "(unreadable)", None
+        rows.append(
+            {
+                "name": name,
+                "study_id": study.study_id,
+                "finished_searches": study.num_finished(),
+                "planned_searches": num_cells,
+                "age_s": max(0.0, time.time() - study.plan.stat().st_mtime),
+                "directory": str(study.path),
+            }
+        )
+    return rows

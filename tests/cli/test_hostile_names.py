@@ -123,7 +123,7 @@ def test_a_place_that_cannot_be_is_refused_before_anything_runs(arguments, name,
 
 def test_warnings_and_what_is_logged_are_plain_text_too(capsys):
     warn(HOSTILE)
-    from phaze_opt.cli.log_output import escape_logged_names
+    from phaze_opt.cli.main import escape_logged_names
 
     escape_logged_names()
     logging.lastResort.emit(logging.makeLogRecord({"msg": HOSTILE, "levelno": logging.WARNING}))

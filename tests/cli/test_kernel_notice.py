@@ -49,7 +49,7 @@ def test_who_asks_for_quiet_has_it(tmp_path):
 def test_a_terminal_sees_how_many_there_are_so_far(monkeypatch, capsys):
     import logging
 
-    from phaze_opt.cli.log_output import EVERY, KernelNotice
+    from phaze_opt.cli.main import EVERY, KernelNotice
 
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich takes it for a terminal
     monkeypatch.setenv("TERM", "dumb")

@@ -31,7 +31,6 @@ from phaze_opt.report.figures import (
     pareto_picture,
     search_pictures,
 )
-from phaze_opt.report.floor_plan import floor_plan, floor_plan_picture
 from phaze_opt.report.page import CONTENT_POLICY, render_html, write_report
 from phaze_opt.report.picture import (
     COLOURS,
@@ -45,6 +44,7 @@ from phaze_opt.report.picture import (
     PlotAxis,
     Words,
 )
+from phaze_opt.report.pictures import floor_plan, floor_plan_picture
 from phaze_opt.report.search import search_document
 from phaze_opt.search.result import SearchResult
 

@@ -9,8 +9,17 @@ from kits.profiles import profile_of, wide_profile
 
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.report.drawing import svg_element
-from phaze_opt.report.graph_page import MAX_ROWS, findings, layer_table, operator_table, page_document
-from phaze_opt.report.operator_graph import CORE_WORDS, MAX_DRAWN, graph_block, lanes_of
+from phaze_opt.report.graph_page import (
+    CORE_WORDS,
+    MAX_DRAWN,
+    MAX_ROWS,
+    findings,
+    graph_block,
+    lanes_of,
+    layer_table,
+    operator_table,
+    page_document,
+)
 from phaze_opt.report.page import render_html
 from phaze_opt.report.picture import BEST_COLOUR, COLOURS, Curve, Marks, Words
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from toy_runs import search_toy
 
-from phaze_opt.cli.faults import describe_failure
+from phaze_opt.cli.main import describe_failure
 from phaze_opt.errors import InputError, PluginFaultError
 from phaze_opt.estimate import protocol as estimators
 from phaze_opt.estimate.protocol import CompilingEstimator

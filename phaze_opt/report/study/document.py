@@ -59,6 +59,11 @@ def _regret(summary: StudySummary | None) -> dict[str, float] | None:
     return {score.contender: score.mean_regret for score in summary.contenders}
 
 
+def report_folder(result: StudyResult) -> Path:
+    """Where the report of a study lies unless it is asked for elsewhere."""
+    return StudyDirectory(result.directory).report
+
+
 def write_report(result: StudyResult, session: TrackingSession[StudyEvent], watch: Watch) -> dict[str, Path]:
     """Write the report and hand it to the tracker; of a study that was interrupted there is none."""
     from phaze_opt.report.study.cards import draw_winners  # noqa: PLC0415 - pulls in the report
@@ -69,7 +74,6 @@ def write_report(result: StudyResult, session: TrackingSession[StudyEvent], watc
         return {}
     with watch.working("writing the report"):
         inputs = read_inputs(result)
-        directory = StudyDirectory(result.directory).report
-        files = write_study_report(inputs, directory, drawings=draw_winners(inputs))
+        files = write_study_report(inputs, report_folder(result), drawings=draw_winners(inputs))
         session.log_artifacts(files)
         return files

@@ -9,9 +9,8 @@ from kits.profiles import profile_of
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.operator import CollectiveKind, CoreType
-from phaze_opt.report.chakra import writing
-from phaze_opt.report.chakra.trace import Trace, build_trace, whole_microseconds
-from phaze_opt.report.chakra.writing import write_traces
+from phaze_opt.report.chakra import trace as writing
+from phaze_opt.report.chakra.trace import Trace, build_trace, whole_microseconds, write_traces
 
 COMPUTE, COLLECTIVE = 4, 7
 """`COMP_NODE` and `COMM_COLL_NODE` of et_def.proto."""

@@ -10,9 +10,8 @@ from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.report.picture import Band, Boxes, Curve, Marks, contender_look
 from phaze_opt.report.study import inputs as winners
 from phaze_opt.report.study.cards import describe_value, metrics_table
-from phaze_opt.report.study.critical_difference import describe_ranking, ranking_picture, ranks_section
 from phaze_opt.report.study.inputs import all_of, best_of, front_of
-from phaze_opt.report.study.pareto import pareto_picture
+from phaze_opt.report.study.page import describe_ranking, pareto_picture, ranking_picture, ranks_section
 from phaze_opt.report.study.prices import describe_matrix, matrix_picture
 from phaze_opt.report.study.regret_curves import (
     EFFORTS,
