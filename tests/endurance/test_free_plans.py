@@ -29,7 +29,7 @@ from phaze_opt.workload.plan import PlanChoices, Recompute, divisors, free_micro
 from phaze_opt.workload.training import TrainingSpec
 
 DRAWN = int(os.environ.get("DRAWN", "4"))
-AT_ONCE = 100
+AT_ONCE = 20
 EXPERTS = replace(SMALL_MODEL, num_experts=4, num_active_experts=2, name="experts")
 DESIGNS = (
     "num_tc=24,num_vc=24,tc_width=128,tc_depth=128,glb_mb=24,glb_bytes_per_cycle=6144,hbm_stacks=4",
