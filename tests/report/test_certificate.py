@@ -172,7 +172,7 @@ def test_what_survives_other_assumptions_stands_in_the_answer_of_the_page(result
     monkeypatch.setattr(certificate_page, "robust_contents", lambda _: [])
     first = ShortAnswer(("Build this.",), (words.best_table(result),))
     page = build_document(result, ties=Ties(1, 1), runner_up=None, robust=object(), first=first)
-    assert page.lead == ("Build this.", "It forgoes at most 3 %.")
+    assert page.lead == ("Build this.", f"It forgoes at most 3 %. {certificate_page.ONLY_ONCE}")
     plain = build_document(result, ties=Ties(1, 1), runner_up=None, first=first)
     assert plain.lead == ("Build this.",)
 
