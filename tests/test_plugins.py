@@ -26,10 +26,9 @@ from phaze_opt.search.strategy import Strategy
 from phaze_opt.testing.estimators import EstimatorConformance
 from phaze_opt.testing.fusers import FuserConformance
 from phaze_opt.testing.operators import OperatorRuleConformance, RuleCase, given, operator_call
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.problems import ToyObjective, ToyScenario, tiny_space
 from phaze_opt.testing.pruners import PrunerConformance
 from phaze_opt.testing.strategies import StrategyConformance
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 from phaze_opt.testing.trackers import StudyTrackerConformance, TrackerConformance
 from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig
 
@@ -43,7 +42,7 @@ from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
 from phaze_opt.testing.estimators import EstimatorConformance
 from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyBounder, ToyObjective, ToyScenario
 from phaze_opt.track.protocol import TrackerConfig
 
 def main():

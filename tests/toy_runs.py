@@ -7,9 +7,8 @@ from phaze_opt.search.run import run_search
 from phaze_opt.search.strategy import StrategyContext, StrategyRun
 from phaze_opt.space.axes import Axes
 from phaze_opt.space.search_space import SearchSpace
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.problems import ToyBounder, ToyObjective, ToyScenario, tiny_space, toy_throughput
 from phaze_opt.testing.strategies import Judge
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario, toy_throughput
 from phaze_opt.units import GIBI, MEBI
 
 SPACE = tiny_space()

@@ -15,7 +15,7 @@ from phaze_opt import Cluster, Objective, Scenario, load_model, load_network
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.space.known_spaces import phaze_space
-from phaze_opt.study.config import Condition, Setting, Workload
+from phaze_opt.study.config import Condition, Setting, StudyWorkload
 from phaze_opt.study.truth import find_truth
 
 OUT = Path(__file__).with_name("optima.json")
@@ -29,7 +29,7 @@ def optima_of(model: str, work_dir: Path) -> dict[str, float]:
     bounder = ObjectiveBounder(objective)
     found = {}
     for goal in GOALS:
-        setting, workload = Setting(goal=goal), Workload(model, (model,))
+        setting, workload = Setting(goal=goal), StudyWorkload(model, (model,))
         condition = Condition(setting, workload, scenario, phaze_space(), load_constants())
         truth = find_truth(condition, cache_dir=work_dir, objective=objective, bounder=bounder)
         assert truth is not None, f"{model}: nothing fits"

@@ -22,10 +22,10 @@ from pathlib import Path
 
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.study.config import Budget, Condition, Contender, Setting, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Condition, Contender, Setting, StudyConfig, StudyWorkload
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.run import run_study
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 WORKERS = (1, 2, 4, 8)
 PADDINGS_S = (1.0, 0.25, 0.0)
@@ -53,7 +53,7 @@ def study_of(num_trials: int) -> StudyConfig:
     return StudyConfig(
         name="scale",
         description="",
-        workloads=(Workload("tiny", ("tiny",)),),
+        workloads=(StudyWorkload("tiny", ("tiny",)),),
         contenders=(Contender("random", "random"),),
         settings=(Setting(devices=8, global_batch=64),),
         seeds=(0, 1, 2, 3),

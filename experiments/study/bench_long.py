@@ -24,11 +24,11 @@ from pathlib import Path
 
 import phaze_opt
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.study.config import Budget, Condition, Contender, Judgement, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Condition, Contender, Judgement, StudyConfig, StudyWorkload
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.run import run_study
 from phaze_opt.study.summary import summarise
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 NUM_SEARCHES = 10
 SIZES = (1_000, 10_000, 100_000)
@@ -36,7 +36,7 @@ KIB_PER_MIB = 1024
 STUDY = StudyConfig(
     name="long",
     description="A long study of cheap trials.",
-    workloads=(Workload("tiny", ("tiny",)),),
+    workloads=(StudyWorkload("tiny", ("tiny",)),),
     contenders=(Contender("random", "random"),),
     seeds=tuple(range(NUM_SEARCHES)),
     judgement=Judgement(num_bootstrap=1_000),

@@ -18,17 +18,17 @@ from pathlib import Path
 
 import phaze_opt
 from phaze_opt.search.evaluators import PointObjective
-from phaze_opt.study.config import Budget, Condition, Contender, StudyConfig, Workload
+from phaze_opt.study.config import Budget, Condition, Contender, StudyConfig, StudyWorkload
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.run import run_study
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 from phaze_opt.track.guard import open_study_tracker
 from phaze_opt.track.protocol import TrackerConfig
 
 STUDY = StudyConfig(
     name="overhead",
     description="Overhead of studies.",
-    workloads=(Workload("tiny", ("tiny",)),),
+    workloads=(StudyWorkload("tiny", ("tiny",)),),
     contenders=(Contender("random", "random"), Contender("qmc", "qmc")),
     seeds=tuple(range(10)),
     budget=Budget(evaluations=60),

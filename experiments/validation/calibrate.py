@@ -13,10 +13,9 @@ from phaze_opt.hardware.fitted import FittedConstants, FittedFile, read_fitted_f
 from phaze_opt.validation.calibrate import Calibration, calibrate
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.family import Family
-from phaze_opt.validation.fitted_writing import FORMAT, merged, write_fitted_file
-from phaze_opt.validation.held_out import without_groups
+from phaze_opt.validation.fit import FORMAT, merged, without_groups, write_fitted_file
 from phaze_opt.validation.packs import known_constants
-from phaze_opt.validation.registry import FAMILIES
+from phaze_opt.validation.predict import FAMILIES
 
 SOURCE = "experiments/validation/calibrate.py"
 CONSTANTS = "fitted_constants.json"

@@ -23,10 +23,10 @@ from phaze_opt.hardware.silicon.die_constants import load_die_constants, power_c
 from phaze_opt.hardware.silicon.die_power import die_power
 from phaze_opt.record.arrays import Floats
 from phaze_opt.units import GIGA, PICO
+from phaze_opt.validation.dies import dies_of_rows
 from phaze_opt.validation.family import FitParameter, Part
 from phaze_opt.validation.fit import Expectation, fit_parameters
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.silicon.dies import dies_of_rows
 
 OUT = Path(__file__).with_name("die_powers.json")
 

@@ -30,9 +30,7 @@ from phaze_opt.hardware.silicon.die_report import DieReport, die_report
 from phaze_opt.record.arrays import Floats
 from phaze_opt.units import GIGA, MEBI, um2_to_mm2
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.held_out import leave_one_out, predict_held_out
-from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.silicon.dies import (
+from phaze_opt.validation.dies import (
     DIE_ERROR,
     DIES,
     KEPT_APART,
@@ -42,7 +40,9 @@ from phaze_opt.validation.silicon.dies import (
     fit_areas,
     is_fitted,
 )
-from phaze_opt.validation.silicon.process_scaling import area_factor
+from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.predict import leave_one_out, predict_held_out
+from phaze_opt.validation.silicon import area_factor
 
 OUT = Path(__file__).with_name("dies.json")
 

@@ -21,11 +21,10 @@ from phaze_opt.report.validation_tables import format_figure, format_rank
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.calibrate import CELLS, error_name
 from phaze_opt.validation.dataset import Dataset, read_datasets
-from phaze_opt.validation.goals import ERROR_GOALS, RANK_GOALS, ErrorGoal
 from phaze_opt.validation.packs import known_constants, known_file
 from phaze_opt.validation.predict import predict_rows
+from phaze_opt.validation.result import ERROR_GOALS, RANK_GOALS, ErrorGoal, rank_correlations
 from phaze_opt.validation.schema import DATASET_SCHEMAS
-from phaze_opt.validation.scores import rank_correlations
 
 MOST_GROUPS = 12
 """Groups of a family that are named one by one."""

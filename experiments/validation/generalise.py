@@ -25,9 +25,9 @@ from phaze_opt.validation.baselines import Baseline, fit_baselines, measured_sec
 from phaze_opt.validation.calibrate import FitFigure, FitFigures, SetFit, calibrate
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.family import Family
-from phaze_opt.validation.held_out import without_groups
+from phaze_opt.validation.fit import without_groups
 from phaze_opt.validation.packs import known_constants
-from phaze_opt.validation.scores import mape
+from phaze_opt.validation.result import mape
 
 RECORD = "generalisation.json"
 SOURCE = "experiments/validation/generalise.py"

@@ -20,12 +20,19 @@ from phaze_opt.record.arrays import Floats
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import Family
-from phaze_opt.validation.goals import BY_CELL, ERROR_GOALS, ErrorGoal, group_labels
-from phaze_opt.validation.held_out import Fold, cells_of, fold_by_cell, predict_held_out, with_starts
+from phaze_opt.validation.fit import with_starts
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.packs import known_constants
-from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations
+from phaze_opt.validation.predict import Fold, cells_of, fold_by_cell, predict_held_out, predict_rows
+from phaze_opt.validation.result import (
+    BY_CELL,
+    ERROR_GOALS,
+    ErrorGoal,
+    group_labels,
+    mape,
+    mape_by_cell,
+    rank_correlations,
+)
 
 RECORD = "half_splits.json"
 SMALL = 60

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
-from phaze_opt.validation import registry
+from phaze_opt.validation import predict
 from phaze_opt.validation.family import Family
 from phaze_opt.validation.packs import load_packs
 
@@ -35,8 +35,8 @@ def homes(names: Sequence[str] = ()) -> tuple[Home, ...]:
     Raises:
         InputError: an unknown name.
     """
-    wanted = {family.name for family in registry.load_families(names)}
-    own = (registry.FAMILIES, HERE, Path(str(resources.files("phaze_opt.hardware"))), HERE.parents[1] / "docs")
+    wanted = {family.name for family in predict.load_families(names)}
+    own = (predict.FAMILIES, HERE, Path(str(resources.files("phaze_opt.hardware"))), HERE.parents[1] / "docs")
     places = [(*own, "validation.md")]
     for pack in load_packs():
         root = pack.folder.parent

@@ -21,7 +21,7 @@ from phaze_opt.record.whole_file import replace_file
 from phaze_opt.units import GIGA
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.silicon.convolution_chips import Convolution, nvdla_chip, price_layers, resnet50
+from phaze_opt.validation.silicon import Convolution, nvdla_chip, price_layers, resnet50
 
 OUT = Path(__file__).with_suffix(".json")
 ATOMICS = {2048: (64, 32), 1024: (64, 16), 512: (32, 16), 64: (8, 8)}

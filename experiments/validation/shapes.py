@@ -19,9 +19,9 @@ from typing import Any
 
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import Dataset, read_datasets
-from phaze_opt.validation.held_out import without_groups
+from phaze_opt.validation.fit import without_groups
 from phaze_opt.validation.packs import known_constants
-from phaze_opt.validation.registry import load_families
+from phaze_opt.validation.predict import load_families
 
 OUT = Path(__file__).with_suffix("")
 SLOW_FAMILIES = ("fp32_operators", "training", "modern-training")

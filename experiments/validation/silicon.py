@@ -2,7 +2,7 @@
 
     python experiments/validation/silicon.py
 
-Nothing is fitted: tables at 22 nm, scaled by two published ratios (`phaze_opt.validation.silicon.process_scaling`).
+Nothing is fitted: tables at 22 nm, scaled by two published ratios (`phaze_opt.validation.silicon`).
 """
 
 import json
@@ -27,15 +27,17 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.units import MEGA, MILLI, PICO, um2_to_mm2
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.silicon.convolution_chips import (
+from phaze_opt.validation.silicon import (
+    area_factor,
+    energy_factor,
     eyeriss_chip,
     eyeriss_layer,
+    is_known_process,
     nvdla_chip,
+    predict_component_mm2,
     price_layers,
     resnet50,
 )
-from phaze_opt.validation.silicon.family import predict_component_mm2
-from phaze_opt.validation.silicon.process_scaling import area_factor, energy_factor, is_known_process
 
 OUT = Path(__file__).with_name("silicon.json")
 PROCESSES = ("65 nm", "28 nm", "16 nm", "Samsung 8N", "7 nm", "TSMC N5")

@@ -17,10 +17,10 @@ import phaze_opt
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.record.whole_file import replace_file
 from phaze_opt.validation.dataset import read_datasets
+from phaze_opt.validation.result import score
 from phaze_opt.validation.row_times import ideal_seconds
-from phaze_opt.validation.scores import score
 from phaze_opt.validation.training.entries import LAYER
-from phaze_opt.validation.training.left_out_sources import SOURCES, LeftOutRow, predict_left_out
+from phaze_opt.validation.training.family import SOURCES, LeftOutRow, predict_left_out
 
 OUT = Path(__file__).with_name("sources.json")
 

@@ -24,12 +24,12 @@ from phaze_opt.record.whole_file import replace_file
 from phaze_opt.units import MICRO
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.family import Family
-from phaze_opt.validation.held_out import Fold, predict_held_out
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.packs import known_constants
-from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.spreads import (
+from phaze_opt.validation.predict import Fold, load_families, predict_held_out, predict_rows
+from phaze_opt.validation.training.entries import LAYER, SINGLE
+from phaze_opt.validation.training.family import SOURCES, predict_left_out
+from phaze_opt.validation.validate import (
     CELLS,
     CrossCoverage,
     Residual,
@@ -38,8 +38,6 @@ from phaze_opt.validation.spreads import (
     kept_out_residuals,
     row_facts,
 )
-from phaze_opt.validation.training.entries import LAYER, SINGLE
-from phaze_opt.validation.training.left_out_sources import SOURCES, predict_left_out
 
 SPREADS = "spreads.json"
 """Name of the ranges beside constants, and of the record of how they hold."""

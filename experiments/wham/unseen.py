@@ -23,7 +23,7 @@ from phaze_opt.schedule.problem import Exclusivity
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.search.run import run_search
-from phaze_opt.study.config import Condition, Setting, Workload
+from phaze_opt.study.config import Condition, Setting, StudyWorkload
 from phaze_opt.study.truth import find_truth
 from phaze_opt.workload.training import AttentionForm, Optimizer
 
@@ -80,7 +80,11 @@ def measure(
 ) -> list[dict[str, object]]:
     """The true optimum, and one search of 60 trials from each starting point."""
     condition = Condition(
-        Setting(goal=Goal(goal)), Workload(case.model, (case.model,)), case.scenario, joined_space(), load_constants()
+        Setting(goal=Goal(goal)),
+        StudyWorkload(case.model, (case.model,)),
+        case.scenario,
+        joined_space(),
+        load_constants(),
     )
     truth = find_truth(condition, cache_dir=folder, objective=objective, bounder=bounder)
     rows: list[dict[str, object]] = []

@@ -14,7 +14,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats
 from phaze_opt.units import MICRO
 from phaze_opt.validation.collectives import LEAST_ROWS
-from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.family import BlockedRows, Family, FitParameter, Part, compile_blocks
 from phaze_opt.validation.fit import fit_towards_starts
 from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt_lab.estimate.expert_exchange import (
@@ -49,51 +49,39 @@ class ExchangeCase:
         return self.links if self.adapters is None else self.adapters
 
 
-class CompiledExchanges:
-    """Rows grouped by the constants that predict them.
+@dataclass(frozen=True, slots=True, eq=False)
+class ExchangeBlock:
+    """Rows that the same constants predict."""
 
-    Attributes:
-        measured_s: measured time of every row, shape (num_rows,), s; nan where none was published.
-        unscored: why a row is not predicted, by its index.
-    """
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        """Read the rows.
-
-        Raises:
-            InputError: a malformed value, by file, line and column.
-        """
-        self.measured_s = np.array([row.number("latency_us", math.nan) * MICRO for row in rows])
-        self._cases, self.unscored = read_rows(read_case, rows)
-        members: dict[ExchangeCase, list[int]] = {}
-        for index, case in self._cases.items():
-            members.setdefault(case, []).append(index)
-        self._members = {
-            case: (np.array(indices, np.intp), _exchanges([rows[index] for index in indices]))
-            for case, indices in members.items()
-        }
+    case: ExchangeCase
+    exchanges: ExpertExchange[Floats]
 
     def seconds(self, fitted: FittedConstants) -> Floats:
-        """Predicted time of every row, s; nan where unscored."""
-        predicted = np.full(len(self.measured_s), np.nan)
-        for case, (indices, exchanges) in self._members.items():
-            predicted[indices] = _case_s(case, exchanges, fitted)
-        return predicted
+        """Predicted times, shape (num_rows,), s."""
+        case = self.case
+        links = exchange_curve(case.links, *_ways(case), fitted)
+        adapters = None if case.adapters is None else adapter_curve(case.adapters, *_ways(case), fitted)
+        return exchange_s(case.kernels, self.exchanges, links, adapters)
 
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """What an exchange takes before its first byte, and the bytes."""
-        start_s = exchange_curve(self._cases[index].links, *_ways(self._cases[index]), fitted).start_s
+        start_s = exchange_curve(self.case.links, *_ways(self.case), fitted).start_s
         return Part("start", start_s), Part("tokens", float(self.seconds(fitted)[index]) - start_s)
+
+
+def compile_exchanges(rows: Sequence[Row]) -> BlockedRows[ExchangeBlock]:
+    """Rows by the constants that predict them; a row without a time is unscored."""
+    return compile_blocks(
+        rows,
+        read=read_case,
+        measured=lambda row: row.number("latency_us", math.nan) * MICRO,
+        build=lambda cases, own: ExchangeBlock(cases[0], _exchanges(own)),
+        key=lambda case: case,
+    )
 
 
 def _ways(case: ExchangeCase) -> tuple[ExchangeKind, ExchangeKernels]:
     return case.kind, case.kernels
-
-
-def _case_s(case: ExchangeCase, exchanges: ExpertExchange[Floats], fitted: FittedConstants) -> Floats:
-    links = exchange_curve(case.links, *_ways(case), fitted)
-    adapters = None if case.adapters is None else adapter_curve(case.adapters, *_ways(case), fitted)
-    return exchange_s(case.kernels, exchanges, links, adapters)
 
 
 def read_case(row: Row) -> ExchangeCase | str:
@@ -162,7 +150,7 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
     """Group by group, links within a node before adapters, weakly pulled to common starts."""
     fitted = start
     for name, (case, own) in _rows_by_group(rows).items():
-        fitted = fit_towards_starts(CompiledExchanges(own), _of_case(case, name), fitted)
+        fitted = fit_towards_starts(compile_exchanges(own), _of_case(case, name), fitted)
     return fitted
 
 
@@ -206,7 +194,7 @@ EXPERT_EXCHANGE = Family(
     name="expert-exchange",
     datasets=("expert_exchange",),
     parameters=_parameters,
-    compile=CompiledExchanges,
+    compile=compile_exchanges,
     fit=_fit,
     regime=lambda row: f"{kernels_of(row)}{', across nodes' if row.integer('n_nodes', 1) > 1 else ''}",
     cell=lambda row: row.joined("collective", "tokens", "hidden", "experts", "experts_per_token", "n_nodes"),

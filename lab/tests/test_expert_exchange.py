@@ -18,7 +18,7 @@ from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import Dataset, read_dataset
 from phaze_opt.validation.packs import known_constants
 from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.scores import mape
+from phaze_opt.validation.result import mape
 from phaze_opt_lab.estimate.expert_exchange import (
     AdapterCurve,
     ExchangeCurve,

@@ -11,8 +11,8 @@ from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.packs import known_constants, known_file
-from phaze_opt.validation.scores import mape
-from phaze_opt.validation.spreads import kinds_of, row_facts
+from phaze_opt.validation.result import mape
+from phaze_opt.validation.validate import kinds_of, row_facts
 from phaze_opt_lab.estimate.kernel_constants import KernelKind, Owner, kernel_group, machine_classes
 from phaze_opt_lab.modern.blocks import build_block
 from phaze_opt_lab.modern.cases import ATTENTION, EXPERTS, OPERATORS, read_case
@@ -108,7 +108,7 @@ def test_casts_take_the_longest_of_bytes_a_row_and_turns() -> None:
         }
         groups = {(Owner.MACHINE, "h100"): machine, (Owner.RECIPE, case.recipes[0]): recipe}
         given = {kernel_group(KernelKind.STREAM, *owner): values for owner, values in groups.items()}
-        return float(build_block(KernelKind.STREAM, [case]).seconds(FittedConstants(given))[0])
+        return float(build_block([case]).seconds(FittedConstants(given))[0])
 
     assert seconds(1, 65536) == pytest.approx(1e-6 + 65536e-10)
     assert seconds(20000, 8) == pytest.approx(1e-6 + 20000e-9)
@@ -277,7 +277,7 @@ def test_a_fit_finds_the_constants_that_made_the_times() -> None:
         for hardware in (("H100-SXM", "B200-SXM")[index % 2],)
     ]
     cases = [read_case(each) for each in rows]
-    block = build_block(KernelKind.MATMUL, cases)
+    block = build_block(cases)
     machine = kernel_group(KernelKind.MATMUL, Owner.MACHINE, "h100")
     truth = FittedConstants({machine: {"launch_s": 4e-6, "memory_share": 0.6, "sustained": 0.6}})
     found = fit_block(block, block.seconds(truth), kernel_parameters(cases), FittedConstants({}))
@@ -293,7 +293,7 @@ def test_rows_without_a_library_are_one_of_their_own_where_none_has_a_name() -> 
     """Twice as slow as the library that they are priced as: found, and operands of other widths stay as they were."""
     sizes = [(2**a, 2**b, 4096) for a in range(6, 14) for b in (10, 13)]
     rows = [row(m=str(m), n=str(n), k=str(k), dtype="bf16") for m, n, k in sizes]
-    block = build_block(KernelKind.MATMUL, [read_case(each) for each in rows])
+    block = build_block([read_case(each) for each in rows])
     times = 2e6 * block.seconds(known_constants())
     slow = [
         row(m=str(m), n=str(n), k=str(k), dtype="bf16", latency_us=str(time))
@@ -304,7 +304,7 @@ def test_rows_without_a_library_are_one_of_their_own_where_none_has_a_name() -> 
     machine = kernel_group(KernelKind.MATMUL, Owner.MACHINE, "h100")
     assert found.value(machine, "efficiency.8") == known_constants().value(machine, "efficiency.8")
     # What a library is slow by is its own: others on the machine are priced nearly as before.
-    others = build_block(KernelKind.MATMUL, [read_case(row(**each.values | {"library": "vllm"})) for each in rows])
+    others = build_block([read_case(row(**each.values | {"library": "vllm"})) for each in rows])
     assert mape(others.seconds(found), others.seconds(known_constants())) < 10.0
     named = [row(m="64", n=str(n), k="64", dtype="bf16", library="mine") for n in range(64, 72)]
 

@@ -9,9 +9,9 @@ from kits.measured_rows import public_rows
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats
-from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.packs import known_constants
+from phaze_opt.validation.predict import cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt_lab.estimate.fp32_machine import FP32_CONSTANTS, Scope, group_of, matmul_efficiency
 from phaze_opt_lab.fp32.family import FP32_OPERATORS, device_parameters
 

@@ -18,8 +18,7 @@ from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel
 from phaze_opt.record.document import Document
 from phaze_opt.record.input_files import shorten
 from phaze_opt.record.suggestions import near
-from phaze_opt.workload.config import CONFIG_FILE, config_path, read_config
-from phaze_opt.workload.config_family import first_class
+from phaze_opt.workload.config import CONFIG_FILE, config_path, first_class, read_config
 
 ATTENTION_KERNELS = (ATTENTION_KERNEL, "sdpa", "eager")
 """Of transformers, in the order in which they are tried: an operation of ours, one of torch, products and a softmax."""

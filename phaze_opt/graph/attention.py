@@ -11,7 +11,7 @@ from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul, Ve
 from phaze_opt.graph.program import Tape, Tensor, TensorRole
 from phaze_opt.graph.projections import Queried, record_projections
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.workload.attention_spec import AttentionSpec, ScoreBias
+from phaze_opt.workload.block_spec import AttentionSpec, ScoreBias
 from phaze_opt.workload.training import AttentionForm
 
 SCORES, SOFTMAX, SOFTMAX_DROPOUT, CONTEXT = "scores", "softmax", "softmax_dropout", "context"

@@ -8,9 +8,7 @@ from phaze_opt.graph.attention import record_attention
 from phaze_opt.graph.mlp import record_experts, record_mlp
 from phaze_opt.graph.program import Program, Tape, Tensor, TensorRole
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.workload.attention_spec import AttentionSpec
-from phaze_opt.workload.block_spec import BlockSpec, NormPlacement, NormSpec
-from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
+from phaze_opt.workload.block_spec import AttentionSpec, BlockSpec, ExpertsSpec, MlpSpec, NormPlacement, NormSpec
 
 
 def record_block(sharding: Sharding, spec: BlockSpec, *, name: str, hands_on: bool = True) -> Program:

@@ -22,7 +22,7 @@ from phaze_opt.graph.operations import Elementwise
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, Matmul, Operator, OperatorKind
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
+from phaze_opt.workload.block_spec import ExpertsSpec, MlpSpec
 
 
 def record_mlp(tape: Tape, sharding: Sharding, spec: MlpSpec, entered: Tensor, *, prefix: str = "mlp") -> Tensor:

@@ -11,7 +11,7 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.operator import Matmul
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.sharding import Sharding
-from phaze_opt.workload.attention_spec import AttentionSpec, LatentProjection, QueryKeyNorm
+from phaze_opt.workload.block_spec import AttentionSpec, LatentProjection, QueryKeyNorm
 
 STATISTICS_BYTES_PER_TOKEN = 4
 """A sum of squares, 32-bit, crosses the group for every token where all heads are normalised at once."""

@@ -8,7 +8,7 @@ from phaze_opt.graph.operator import CollectiveKind
 from phaze_opt.graph.program import Tape, Tensor
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding_options import PLAIN_SHARDING, ShardingOptions
-from phaze_opt.workload.attention_spec import AttentionSpec, QueryKeyNorm
+from phaze_opt.workload.block_spec import AttentionSpec, QueryKeyNorm
 from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.training import TrainingSpec

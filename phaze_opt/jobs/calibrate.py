@@ -55,7 +55,7 @@ def fit_constants(request: CalibrateRequest, watch: Watch) -> Calibration:
     from phaze_opt.objective.software_notes import CALIBRATED
     from phaze_opt.validation.calibrate import calibrate as fit
     from phaze_opt.validation.packs import known_constants
-    from phaze_opt.validation.registry import load_families
+    from phaze_opt.validation.predict import load_families
     from phaze_opt.validation.schema import NOT_PREDICTED
 
     own = None if request.software is None else check_own_name(request.software)
@@ -84,7 +84,7 @@ def fit_constants(request: CalibrateRequest, watch: Watch) -> Calibration:
 
 def _write(found: Calibration, path: Path, constants: Path | None) -> None:
     """What was fitted, and all other groups as they were: the file stands alone."""
-    from phaze_opt.validation.fitted_writing import merged, write_fitted_file
+    from phaze_opt.validation.fit import merged, write_fitted_file
     from phaze_opt.validation.packs import known_file
 
     write_fitted_file(path, merged(known_file(constants), found.groups, sets=found.sets))

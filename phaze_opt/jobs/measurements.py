@@ -203,7 +203,7 @@ def say_unmeasured(datasets: Sequence[Dataset], fitted: FittedConstants, watch: 
     """
     from phaze_opt.cost.stacks import software_measured_on
     from phaze_opt.hardware.device_catalogue import is_shipped, told_name
-    from phaze_opt.validation.registry import load_families
+    from phaze_opt.validation.predict import load_families
 
     found: dict[str, str] = {}
     predicted = {name for family in load_families() for name in family.datasets}
@@ -270,7 +270,7 @@ def score_measurements(
     from phaze_opt.validation.baselines import fit_baselines
     from phaze_opt.validation.dataset import read_datasets
     from phaze_opt.validation.packs import known_constants
-    from phaze_opt.validation.registry import load_families
+    from phaze_opt.validation.predict import load_families
     from phaze_opt.validation.validate import validate as score_models
 
     fitted = known_constants(constants)

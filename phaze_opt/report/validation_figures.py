@@ -25,8 +25,7 @@ from phaze_opt.report.picture import (
 )
 from phaze_opt.report.text import TIME_UNITS, format_time
 from phaze_opt.report.validation_tables import describe_row, format_figure
-from phaze_opt.validation.goals import group_labels
-from phaze_opt.validation.result import GroupResult, RowResult, SetResult, Validation
+from phaze_opt.validation.result import GroupResult, RowResult, SetResult, Validation, group_labels
 
 BAND = 0.1
 """Relative error marked beside the line of equality."""

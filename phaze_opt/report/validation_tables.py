@@ -15,12 +15,19 @@ from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.objective.software_notes import sources_sentence
 from phaze_opt.report.table import Column, Fields, TableContent, number, numbers, table_of, words
 from phaze_opt.report.text import counted, format_number, format_time
-from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.packs import pack_notes
-from phaze_opt.validation.result import ExplainedRow, GoalResult, GroupResult, SetResult, Validation, range_scores
+from phaze_opt.validation.result import (
+    BY_CELL,
+    ExplainedRow,
+    GoalResult,
+    GroupResult,
+    SetResult,
+    Validation,
+    range_scores,
+    score,
+)
 from phaze_opt.validation.schema import DIES, MEMORY, TRAINING
-from phaze_opt.validation.scores import score
 
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "range", "held", "bias", "rank"))
 GROUP_COLUMNS = (Column(""), *numbers("rows", "MAPE", "trivial", "median", "p90", "bias", "rank"))

@@ -28,8 +28,7 @@ from phaze_opt.search.probe import CountingProbe
 from phaze_opt.search.pruner import Pruner, PrunerContext, Verdict
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.isolation import assert_imports_cheaply, global_generators, in_spawned_process
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import TOY_GOALS, ToyBounder, ToyObjective, ToyScenario
+from phaze_opt.testing.problems import TOY_GOALS, ToyBounder, ToyObjective, ToyScenario, tiny_space
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,8 +25,7 @@ from phaze_opt.search.run import check_goal
 from phaze_opt.search.strategy import Capability, Outcome, Strategy, StrategyContext
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.isolation import assert_imports_cheaply, global_generators, in_spawned_process
-from phaze_opt.testing.problems import largest_memory_bytes, tiny_space
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario, largest_memory_bytes, tiny_space
 
 Judge = Callable[[int, DesignPoint], Outcome]
 

@@ -29,8 +29,7 @@ from phaze_opt.search.result import SearchResult, Trial
 from phaze_opt.search.run import run_search
 from phaze_opt.study.events import CellFinished, StudyEvent, StudyFinished
 from phaze_opt.testing.events import example_search, example_study, record_search, record_study
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario, tiny_space
 from phaze_opt.track.guard import GuardedSession
 from phaze_opt.track.protocol import StudyTracker, Tracker, TrackerConfig, TrackingSession
 

@@ -12,8 +12,7 @@ import numpy as np
 
 from phaze_opt.record.arrays import Floats
 from phaze_opt.validation.dataset import Dataset
-from phaze_opt.validation.fit import TOLERANCE
-from phaze_opt.validation.fitted_writing import rounded
+from phaze_opt.validation.fit import TOLERANCE, rounded
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.row_times import AMOUNTS, MEASURED, SENT_BYTES, ideal_seconds, measured_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS, KERNEL_SETS

@@ -10,20 +10,17 @@ from phaze_opt.hardware.fitted import FittedConstants, FittedGroup
 from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Family, FitParameter
-from phaze_opt.validation.fitted_writing import rounded, written_value
-from phaze_opt.validation.goals import BY_CELL, group_labels
-from phaze_opt.validation.held_out import (
-    Progress,
+from phaze_opt.validation.fit import Progress, fit_family, rounded, with_starts, written_value
+from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.predict import (
+    Predictions,
     cells_of,
-    fit_family,
     fold_by_cell,
     leave_one_out,
     predict_held_out,
-    with_starts,
+    predict_rows,
 )
-from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.predict import Predictions, predict_rows
-from phaze_opt.validation.scores import mape, mape_by_cell, rank_correlations, score
+from phaze_opt.validation.result import BY_CELL, group_labels, mape, mape_by_cell, rank_correlations, score
 
 STEP = 1e-3
 """Share of a parameter's range by which it is moved to see which rows depend on it."""

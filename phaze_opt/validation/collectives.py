@@ -8,13 +8,7 @@ from types import MappingProxyType
 import numpy as np
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.collectives import (
-    AffineCost,
-    collective_coefficients,
-    collective_s,
-    collective_seconds,
-    group_dimensions,
-)
+from phaze_opt.estimate.collectives import collective_coefficients, collective_s, collective_seconds, group_dimensions
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.device_catalogue import find_device
 from phaze_opt.hardware.fabrics import CURVE_PRIOR, CollectiveSoftware, Fabric, find_fabric, load_fabric
@@ -23,7 +17,7 @@ from phaze_opt.hardware.network import CollectiveKind, MeasuredDimension, Networ
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.spreads import BETWEEN_NODES, octave
 from phaze_opt.record.arrays import Floats
-from phaze_opt.units import KIBI, MEBI, MICRO
+from phaze_opt.units import KIBI, MEBI
 from phaze_opt.validation.collective_parameters import (
     SERVED,
     earlier_parameters,
@@ -35,9 +29,9 @@ from phaze_opt.validation.collective_parameters import (
     served_all_reduce,
     served_parameters,
 )
-from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.family import BlockedRows, Family, FitParameter, Part, compile_blocks
 from phaze_opt.validation.fit import fit_towards_starts
-from phaze_opt.validation.measured_row import Row, read_rows
+from phaze_opt.validation.measured_row import Row, latency_s, read_rows
 
 LATENCY_UP_TO_BYTES = 256 * KIBI
 RAMP_UP_TO_BYTES = 64 * MEBI
@@ -133,47 +127,38 @@ class CollectiveCase:
         return group_dimensions(network, size=self.devices, stride=1)
 
 
-class CompiledCollectives:
-    """Rows grouped by the curve they lie on.
+@dataclass(frozen=True, slots=True, eq=False)
+class CollectiveBlock:
+    """Payloads, shape (num_rows,), that lie on one curve."""
 
-    Attributes:
-        measured_s: measured time of every row, shape (num_rows,), s.
-        unscored: why a row is not predicted, by its index.
-    """
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        """Read the rows; those of machines with unknown links are unscored.
-
-        Raises:
-            InputError: a malformed value, by file, line and column.
-        """
-        self.measured_s = np.array([row.number("latency_us") * MICRO for row in rows])
-        self._bytes = np.array([row.number("bytes") for row in rows])
-        self._cases, self.unscored = read_rows(read_case, rows)
-        members: dict[CollectiveCase, list[int]] = {}
-        for index, case in self._cases.items():
-            members.setdefault(case, []).append(index)
-        self._members = {case: np.array(indices, np.intp) for case, indices in members.items()}
+    case: CollectiveCase
+    payload_bytes: Floats
 
     def seconds(self, fitted: FittedConstants) -> Floats:
-        """Predicted time of every row, s; nan where unscored."""
-        predicted = np.full(len(self._bytes), np.nan)
-        for case, indices in self._members.items():
-            predicted[indices] = case.seconds(self._bytes[indices], fitted)
-        return predicted
+        """Predicted times, shape (num_rows,), s."""
+        return self.case.seconds(self.payload_bytes, fitted)
 
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """Latency, transfer at full bandwidth and what is lost before bandwidth is reached; of frameworks the whole."""
-        case = self._cases[index]
+        case, payload = self.case, float(self.payload_bytes[index])
         if case.is_served:
-            return (Part("all-reduce of a framework", float(case.seconds(self._bytes[index : index + 1], fitted)[0])),)
+            return (Part("all-reduce of a framework", float(case.seconds(np.array([payload]), fitted)[0])),)
         dimensions = case.dimensions(fitted)
-        payload = float(self._bytes[index])
-        cost: AffineCost = collective_coefficients(case.kind, dimensions)
+        cost = collective_coefficients(case.kind, dimensions)
         transfer_s = payload * cost.s_per_byte
-        whole_s = collective_s(case.kind, payload, dimensions)
-        parts = [Part("latency", cost.latency_s), Part("transfer", transfer_s)]
-        return (*parts, Part("bandwidth ramp", whole_s - cost.latency_s - transfer_s))
+        ramp_s = collective_s(case.kind, payload, dimensions) - cost.latency_s - transfer_s
+        return Part("latency", cost.latency_s), Part("transfer", transfer_s), Part("bandwidth ramp", ramp_s)
+
+
+def compile_collectives(rows: Sequence[Row]) -> BlockedRows[CollectiveBlock]:
+    """Rows by the curve they lie on; those of machines with unknown links are unscored."""
+    return compile_blocks(
+        rows,
+        read=read_case,
+        measured=latency_s,
+        build=lambda cases, own: CollectiveBlock(cases[0], np.array([row.number("bytes") for row in own])),
+        key=lambda case: case,
+    )
 
 
 def read_case(row: Row) -> CollectiveCase | str:
@@ -285,17 +270,17 @@ def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
     ends = np.cumsum([len(groups[name][1]) for name in sharing])
     rows_of = {name: range(end - len(groups[name][1]), end) for name, end in zip(sharing, ends, strict=True)}
     parameters = [each for name in sharing for each in _of_case(*groups[name])] + _shared(groups, sharing)
-    fitted = fit_towards_starts(CompiledCollectives(together), parameters, fitted, rows_of=rows_of)
+    fitted = fit_towards_starts(compile_collectives(together), parameters, fitted, rows_of=rows_of)
     for name, (case, own) in groups.items():
         if not case.is_served and name not in sharing:
-            fitted = fit_towards_starts(CompiledCollectives(own), _of_case(case, own), fitted)
+            fitted = fit_towards_starts(compile_collectives(own), _of_case(case, own), fitted)
     # Frameworks' kernels of all fabrics at once, as recent ones have a constant in common.
     for software in SERVED:
         theirs = [each for each in groups.values() if each[0].software is software]
         own = [row for _, rows_of_group in theirs for row in rows_of_group]
         parameters = [parameter for each in theirs for parameter in _of_case(*each)]
         common = [recent_parameter(software)] if _recent_rows(software, rows) else []
-        fitted = fit_towards_starts(CompiledCollectives(own), parameters + common, fitted)
+        fitted = fit_towards_starts(compile_collectives(own), parameters + common, fitted)
     return fitted
 
 
@@ -396,7 +381,7 @@ COLLECTIVES = Family(
     name="collectives",
     datasets=(EARLIER_SET,),
     parameters=_parameters,
-    compile=CompiledCollectives,
+    compile=compile_collectives,
     fit=_fit,
     regime=_regime,
     cell=_cell,
@@ -423,7 +408,7 @@ COLLECTIVE_KINDS = Family(
     name="collective-kinds",
     datasets=("collective_kinds",),
     parameters=_parameters,
-    compile=CompiledCollectives,
+    compile=compile_collectives,
     fit=_fit,
     regime=_regime,
     cell=_cell,

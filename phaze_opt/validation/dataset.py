@@ -18,7 +18,7 @@ from phaze_opt.record.suggestions import suggest
 from phaze_opt.validation.matching_set import guess_like, guess_schema, like_software
 from phaze_opt.validation.measured_row import Row, shown
 from phaze_opt.validation.packs import pack_folders
-from phaze_opt.validation.plausibility import check_times, check_training_rows
+from phaze_opt.validation.row_times import check_times, check_training_rows
 from phaze_opt.validation.schema import (
     CONTEXT,
     DATASET_SCHEMAS,

@@ -1,6 +1,6 @@
 """The seam of this room: a family predicts the rows of some data sets and says which constants it can fit."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar, runtime_checkable
 
@@ -8,7 +8,7 @@ import numpy as np
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats
-from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.measured_row import Row, read_rows
 
 Label = Callable[[Row], str]
 
@@ -90,6 +90,7 @@ class CompiledBlock(Protocol):
         ...
 
 
+Case = TypeVar("Case")
 Block = TypeVar("Block", bound=CompiledBlock)
 
 
@@ -122,6 +123,35 @@ class BlockedRows(Generic[Block]):
         return ()
 
 
+def compile_blocks(
+    rows: Sequence[Row],
+    *,
+    read: Callable[[Row], Case | str],
+    measured: Callable[[Row], float],
+    build: Callable[[Sequence[Case], Sequence[Row]], Block],
+    key: Callable[[Case], Hashable] = id,
+) -> BlockedRows[Block]:
+    """Rows read and put into blocks, in the order of their first rows.
+
+    Args:
+        rows: any.
+        read: what one row describes, or why it is not predicted; see `read_rows`.
+        measured: measured time of one row, s.
+        build: the block of rows with one key, of what they describe and the rows themselves.
+        key: what rows of a block share; every row is a block of its own unless given.
+
+    Raises:
+        InputError: a malformed value, by file, line and column.
+    """
+    measured_s = np.array([measured(row) for row in rows], float)
+    cases, unscored = read_rows(read, rows)
+    places: dict[Hashable, list[int]] = {}
+    for index, case in cases.items():
+        places.setdefault(key(case), []).append(index)
+    blocks = ((own, build([cases[at] for at in own], [rows[at] for at in own])) for own in places.values())
+    return BlockedRows(measured_s, unscored, tuple(blocks))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Family:
     """What predicts the rows of some data sets.
@@ -135,11 +165,12 @@ class Family:
         regime: which regime a row belongs to, for errors by regime (``memory-bound``, ``tp 8 pp 16`` ...).
         cell: what folds of a cross-validation may not split: rows of one cell are near copies of each other.
         fit: its own fit, such as one in steps or with weights by data set: gives the constants with the family's
-            parameters fitted to the rows. Plain bounded least squares unless given.
+            parameters fitted to the rows. Bounded least squares of all at once unless given.
+        is_pulled: whether that pulls constants to their starts (`validation.fit.fit_towards_starts`).
         splits: what generalisation is tested over, such as devices or hidden sizes: by name of a test the label of a
             row. Each label is kept out of a fit in turn; rows with an empty one are always fitted, never scored.
         is_fitted: which rows fits may see; the others are predicted alone.
-        facts: what decides how far off a row's prediction may be, by name, beside `validation.spreads.row_facts`.
+        facts: what decides how far off a row's prediction may be, by name, beside `validation.validate.row_facts`.
         scaled_by: traits of the scale of its errors (`hardware.spreads.Scale`).
         unseen: the kind of ranges of a row of which nobody knows the software; empty where none plays a part.
         nearness: how near a row's machine is to others that were measured, in a word or two: what ranges of a machine
@@ -155,6 +186,7 @@ class Family:
     regime: Label
     cell: Label
     fit: Callable[[Sequence[Row], FittedConstants], FittedConstants] | None = None
+    is_pulled: bool = False
     splits: Mapping[str, Label] = field(default_factory=dict)
     is_fitted: Callable[[Row], bool] = lambda row: True
     facts: Callable[[Row], Mapping[str, str]] = lambda row: {}

@@ -1,21 +1,27 @@
-"""Fit a family's constants to rows: bounded least squares on the logarithm of predicted over measured time.
+"""Fit a family's constants to rows: bounded least squares on the logarithm of predicted over measured time; write them.
 
 Decision 0222 says how fits come to the same six digits on every CPU. Errors that are left are fitted a scale.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from phaze_opt.hardware.fitted import FittedConstants
+from phaze_opt.errors import InputError
+from phaze_opt.hardware.fitted import FORMAT, FittedConstants, FittedFile, FittedGroup, FittedValue
 from phaze_opt.hardware.spreads import OTHER, Scale, level_of
 from phaze_opt.record.arrays import Flags, Floats
-from phaze_opt.validation.family import CompiledRows, FitParameter
+from phaze_opt.record.whole_file import replace_file
+from phaze_opt.validation.family import CompiledRows, Family, FitParameter
+from phaze_opt.validation.measured_row import Row
 
 if TYPE_CHECKING:
     from scipy.optimize import OptimizeResult
@@ -313,3 +319,119 @@ def fit_scale(facts: Sequence[Mapping[str, str]], errors: Floats, traits: Sequen
     for (trait, level), at in place.items():
         scale.setdefault(trait, {})[level] = float(f"{found[at]:.3f}")
     return float(np.exp(found[0])), scale
+
+
+SIGNIFICANT_DIGITS = 6
+"""Of written values: far beyond what measurements carry, and short of what differs between two processors."""
+
+
+def merged(
+    known: FittedFile,
+    groups: Mapping[str, FittedGroup],
+    *,
+    removed: Collection[str] = (),
+    sets: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+) -> FittedFile:
+    """A file with some groups replaced, added or dropped; its other groups stay.
+
+    Args:
+        known: the file as it is.
+        groups: by name; constants of the same name are replaced, others of a group stay as they are.
+        removed: names of groups to drop.
+        sets: figures by data set, which replace those of the same sets.
+    """
+    kept = {name: group for name, group in known.groups.items() if name not in removed}
+    figures = {name: {key: rounded(value) for key, value in item.items()} for name, item in sets.items()}
+    for name, group in groups.items():
+        before = kept[name].constants if name in kept else {}
+        kept[name] = group.model_copy(update={"constants": {**before, **group.constants}})
+    return FittedFile(format=FORMAT, groups=kept, sets=dict(known.sets) | figures)
+
+
+def write_fitted_file(path: Path, file: FittedFile) -> None:
+    """Write a whole file of fitted constants at once, sorted, so that equal constants give equal bytes.
+
+    Raises:
+        InputError: a value is not finite or outside its bounds, or the file cannot be written.
+    """
+    import json
+
+    for name, group in file.groups.items():
+        _check(name, group)
+    text = json.dumps(file.model_dump(mode="json"), sort_keys=True, indent=1, allow_nan=False, ensure_ascii=False)
+    replace_file(path, text + "\n")
+
+
+def as_written(parameters: Sequence[FitParameter], fitted: FittedConstants) -> FittedConstants:
+    """The constants, with the values that these parameters have in them as the file holds them."""
+    groups: dict[str, dict[str, float]] = {}
+    for parameter in parameters:
+        if parameter.name in fitted.groups.get(parameter.group, {}):
+            groups.setdefault(parameter.group, {})[parameter.name] = _value(parameter, fitted)
+    return fitted.updated(groups)
+
+
+def _value(parameter: FitParameter, fitted: FittedConstants) -> float:
+    value = rounded(fitted.value(parameter.group, parameter.name))
+    return min(max(value, parameter.low), parameter.high)
+
+
+def written_value(parameter: FitParameter, fitted: FittedConstants) -> FittedValue:
+    """A fitted constant as the file holds it, with bounds, unit and meaning."""
+    return FittedValue(
+        value=_value(parameter, fitted),
+        low=parameter.low,
+        high=parameter.high,
+        unit=parameter.unit,
+        meaning=parameter.meaning,
+    )
+
+
+def rounded(value: float) -> float:
+    """A value as the file holds it."""
+    return float(f"{value:.{SIGNIFICANT_DIGITS}g}")
+
+
+def _check(name: str, group: FittedGroup) -> None:
+    for key, constant in group.constants.items():
+        if not math.isfinite(constant.value):
+            message = f"is {constant.value}; a fitted constant must be finite"
+            raise InputError(message, key=f"{name}.{key}")
+        if not constant.low <= constant.value <= constant.high:
+            message = f"is {constant.value:g}, outside its bounds {constant.low:g} to {constant.high:g}"
+            raise InputError(message, key=f"{name}.{key}")
+
+
+Progress = Callable[[str], None]
+
+
+def fit_family(family: Family, rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
+    """Fit a family's parameters to those rows that it fits, by its own method, else by bounded least squares.
+
+    Values are as they are written.
+
+    Linear algebra runs on one thread: more would add up in another order, and a fit end in other last digits.
+    """
+    from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+    with threadpool_limits(1):
+        own = [row for row in rows if family.is_fitted(row)]
+        parameters = family.parameters(own)
+        if family.fit is not None:
+            return as_written(parameters, family.fit(own, start))
+        fit = fit_towards_starts if family.is_pulled else fit_parameters
+        return as_written(parameters, fit(family.compile(own), parameters, start))
+
+
+def without_groups(fitted: FittedConstants, names: Collection[str]) -> FittedConstants:
+    """The constants without some groups."""
+    return FittedConstants({name: values for name, values in fitted.groups.items() if name not in names})
+
+
+def with_starts(fitted: FittedConstants, parameters: Sequence[FitParameter]) -> FittedConstants:
+    """The constants, and the start of every parameter that has no value."""
+    missing: dict[str, dict[str, float]] = {}
+    for parameter in parameters:
+        if parameter.name not in fitted.groups.get(parameter.group, {}):
+            missing.setdefault(parameter.group, {})[parameter.name] = parameter.start
+    return fitted.updated(missing)

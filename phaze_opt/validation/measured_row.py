@@ -9,6 +9,7 @@ from typing import TypeVar
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import Device
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, find_device, shipped_devices
+from phaze_opt.units import MICRO
 
 T = TypeVar("T")
 _SHOWN = 40
@@ -111,6 +112,11 @@ class Row:
 
     def _fault(self, column: str, rule: str) -> InputError:
         return InputError(f"column '{column}': {rule}", source=self.source, line=self.line)
+
+
+def latency_s(row: Row) -> float:
+    """Measured time of a row of operators or collectives, s."""
+    return row.number("latency_us") * MICRO
 
 
 def shown(text: str) -> str:

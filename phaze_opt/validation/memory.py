@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
-from functools import cache
+from functools import cache, partial
 from importlib import resources
 from types import MappingProxyType
 from typing import Any
@@ -21,10 +21,9 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats
 from phaze_opt.record.document import parse_toml
 from phaze_opt.units import GIBI
-from phaze_opt.validation.family import Family, FitParameter, Part
-from phaze_opt.validation.fit import fit_towards_starts
+from phaze_opt.validation.family import BlockedRows, Family, FitParameter, Part, compile_blocks
 from phaze_opt.validation.matching_set import SETS_OF_SOFTWARE
-from phaze_opt.validation.measured_row import Row, read_rows
+from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.training.entries import said_of_run
 from phaze_opt.validation.training.row import TrainingRun, read_run
 from phaze_opt.workload.plan import ParallelPlan, chunked_cuts
@@ -98,49 +97,27 @@ class _Peak:
     counter: Counter
     runs: tuple[_Run, ...]
 
-    def gib(self, fitted: FittedConstants) -> float:
-        """The middle of the peaks, GiB."""
+    def seconds(self, fitted: FittedConstants) -> Floats:
+        """The middle of the peaks, shape (1,), GiB."""
         peaks = self._peaks(fitted)
-        return peaks[middle_place(peaks)]
+        return np.array([peaks[middle_place(peaks)]])
 
-    def parts(self, fitted: FittedConstants) -> dict[str, float]:
+    def explain(self, fitted: FittedConstants, _: int) -> tuple[Part, ...]:
         """What fills the fullest stage under the software in the middle, GiB."""
         memory = self.runs[middle_place(self._peaks(fitted))].memory(fitted)
         stage = int(np.argmax(self.counter.bytes_of(memory)))
-        return {_PART_NAMES[name]: float(getattr(memory, name)[stage]) / GIBI for name in self.counter.parts}
+        return tuple(Part(_PART_NAMES[name], getattr(memory, name)[stage].item() / GIBI) for name in self.counter.parts)
 
     def _peaks(self, fitted: FittedConstants) -> list[float]:
         return [float(self.counter.bytes_of(run.memory(fitted)).max()) / GIBI for run in self.runs]
 
 
-class CompiledMemory:
-    """Rows prepared.
-
-    Attributes:
-        measured_s: measured peaks, shape (num_rows,), GiB.
-        unscored: why a row is not predicted, by its index.
-    """
-
-    def __init__(self, rows: Sequence[Row]) -> None:
-        """Compile the steps; a row whose model cannot be sharded stays unscored.
-
-        Raises:
-            InputError: a malformed value, by file, line and column.
-        """
-        compiler = StepCompiler()
-        self.measured_s = np.array([row.number("measured_gib") for row in rows])
-        self._peaks, self.unscored = read_rows(lambda row: _read_peak(row, compiler), rows)
-
-    def seconds(self, fitted: FittedConstants) -> Floats:
-        """Predicted peaks, shape (num_rows,), GiB; nan where unscored."""
-        predicted = np.full(len(self.measured_s), np.nan)
-        for index, peak in self._peaks.items():
-            predicted[index] = peak.gib(fitted)
-        return predicted
-
-    def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
-        """What fills the fullest stage, GiB."""
-        return tuple(Part(name, gib) for name, gib in self._peaks[index].parts(fitted).items())
+def _compile(rows: Sequence[Row]) -> BlockedRows[_Peak]:
+    """The steps of rows, each a block; a row whose model cannot be sharded stays unscored."""
+    read = partial(_read_peak, compiler=StepCompiler())
+    return compile_blocks(
+        rows, read=read, measured=lambda row: row.number("measured_gib"), build=lambda peaks, _: peaks[0]
+    )
 
 
 def _read_peak(row: Row, compiler: StepCompiler) -> _Peak:
@@ -203,10 +180,6 @@ def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:
     return (reserve, group) if Counter.DEVICE in counters else (reserve,)
 
 
-def _fit(rows: Sequence[Row], start: FittedConstants) -> FittedConstants:
-    return fit_towards_starts(CompiledMemory(rows), _parameters(rows), start)
-
-
 def _source(row: Row) -> str:
     return row.text("table", "") or row.text("source", "").partition(" ")[0]
 
@@ -215,8 +188,8 @@ MEMORY = Family(
     name="memory",
     datasets=("memory",),
     parameters=_parameters,
-    compile=CompiledMemory,
-    fit=_fit,
+    compile=_compile,
+    is_pulled=True,
     regime=lambda row: f"{_source(row)}, {Counter.of(row.text('kind', '')).value}",
     cell=lambda row: row.joined("model", "n_devices", "tp", "pp", "micro_batch", "seq", "recompute"),
     splits=MappingProxyType({"source": _source}),

@@ -1,5 +1,6 @@
-"""Predictions of rows, each by the family of the published set that it is like; a time, or why there is none."""
+"""Predictions of rows, each by the family of the published set that it is like, also by constants fitted without it."""
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -8,9 +9,18 @@ import numpy as np
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Flags, Floats
-from phaze_opt.validation.family import CompiledRows, Family, Part, RangedRows, TermedRows
+from phaze_opt.record.suggestions import suggest
+from phaze_opt.validation.collectives import COLLECTIVE_KINDS, COLLECTIVES
+from phaze_opt.validation.dies import DIES
+from phaze_opt.validation.family import CompiledRows, Family, FitParameter, Part, RangedRows, TermedRows
+from phaze_opt.validation.fit import Progress, fit_family, with_starts, without_groups
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.memory import MEMORY
+from phaze_opt.validation.operators import OPERATORS
+from phaze_opt.validation.packs import pack_families
 from phaze_opt.validation.schema import NOT_PREDICTED
+from phaze_opt.validation.silicon import SILICON
+from phaze_opt.validation.training.family import EXPERTS, MODERN_TRAINING, TRAINING
 
 NO_FAMILY = "no model predicts this data set"
 NOT_POSITIVE = "the model gives no positive time"
@@ -135,3 +145,119 @@ def _refusal(family: Family, row: Row) -> str:
     except InputError as error:
         return str(error).removeprefix(f"{row.source}:{row.line}: ")
     return ""
+
+
+NUM_FOLDS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """One part kept out.
+
+    Attributes:
+        label: what is kept out (``3 of 5``, ``H100-SXM``).
+        held_out: indices of its rows, ascending.
+        kept: indices of the rows that are fitted, ascending.
+    """
+
+    label: str
+    held_out: tuple[int, ...]
+    kept: tuple[int, ...]
+
+
+def fold_by_cell(cells: Sequence[str], *, num_folds: int = NUM_FOLDS) -> tuple[Fold, ...]:
+    """Folds of nearly equal numbers of cells, dealt out in the order of the cells' hashes; deterministic.
+
+    Args:
+        cells: cell of every row; rows of one cell fall into one fold.
+        num_folds: at most; fewer cells give fewer folds, and a single cell none.
+    """
+    # By hashes: as mixed as a random draw, and the same on every machine and for any order of the rows.
+    ordered = sorted(set(cells), key=lambda cell: hashlib.sha256(cell.encode()).hexdigest())
+    count = min(num_folds, len(ordered))
+    if count < 2:
+        return ()
+    part = {cell: rank % count for rank, cell in enumerate(ordered)}
+    return tuple(_build(f"{fold + 1} of {count}", [part[cell] == fold for cell in cells]) for fold in range(count))
+
+
+def leave_one_out(labels: Sequence[str]) -> tuple[Fold, ...]:
+    """One fold a label (a device, a model); rows with an empty label are always fitted and never scored."""
+    names = sorted({label for label in labels if label})
+    folds = [_build(name, [label == name for label in labels]) for name in names]
+    return tuple(fold for fold in folds if fold.kept)
+
+
+def _build(label: str, is_held_out: Sequence[bool]) -> Fold:
+    held_out = tuple(index for index, is_out in enumerate(is_held_out) if is_out)
+    kept = tuple(index for index, is_out in enumerate(is_held_out) if not is_out)
+    return Fold(label=label, held_out=held_out, kept=kept)
+
+
+def cells_of(family: Family, rows: Sequence[Row]) -> tuple[str, ...]:
+    """Cell of every row; cells of different data sets are different."""
+    return tuple(f"{row.dataset}|{family.cell(row)}" for row in rows)
+
+
+def predict_held_out(
+    family: Family,
+    rows: Sequence[Row],
+    folds: Sequence[Fold],
+    start: FittedConstants,
+    *,
+    keeps_groups: bool = False,
+    on_progress: Progress | None = None,
+) -> Floats:
+    """Predict every row by constants fitted without it; nan where no fold holds it out or it is unscored.
+
+    Args:
+        family: what predicts.
+        rows: all rows of the family.
+        folds: parts to keep out in turn.
+        start: constants of other families; the family's own are dropped, so that nothing is known of rows kept out.
+        keeps_groups: begin at the family's own constants in ``start`` all the same: they come from other measurements.
+        on_progress: told the label of each fold.
+
+    Returns:
+        Shape (num_rows,), s.
+    """
+    parameters = family.parameters(rows)
+    own = () if keeps_groups else {parameter.group for parameter in parameters}
+    bare = without_groups(start, own)
+    predicted = np.full(len(rows), np.nan)
+    for fold in folds:
+        if on_progress is not None:
+            on_progress(fold.label)
+        fitted = fit_family(family, [rows[index] for index in fold.kept], bare)
+        held_out = [rows[index] for index in fold.held_out]
+        predicted[list(fold.held_out)] = _predict_unseen(family, held_out, fitted, parameters)
+    return predicted
+
+
+def _predict_unseen(
+    family: Family, rows: Sequence[Row], fitted: FittedConstants, parameters: Sequence[FitParameter]
+) -> Floats:
+    """Predict rows of perhaps unseen groups: by what the family makes of it, else by the parameters' starts."""
+    try:
+        return predict_rows([family], rows, fitted).predicted_s
+    except InputError:
+        return predict_rows([family], rows, with_starts(fitted, parameters)).predicted_s
+
+
+FAMILIES = (COLLECTIVES, COLLECTIVE_KINDS, OPERATORS, TRAINING, MODERN_TRAINING, EXPERTS, MEMORY, SILICON, DIES)
+"""Of the package, in the order of fitting: later ones may build on earlier ones."""
+
+
+def load_families(names: Sequence[str] = ()) -> tuple[Family, ...]:
+    """The package's families and those of packs, or some of them by name, in the order of fitting.
+
+    Raises:
+        InputError: an unknown name, with a near miss.
+    """
+    families = (*FAMILIES, *pack_families())
+    known = [family.name for family in families]
+    for name in names:
+        if name not in known:
+            message = f"no family of models is named '{name}'; {suggest(name, known)}"
+            raise InputError(message, source="--only")
+    return tuple(family for family in families if not names or family.name in names)

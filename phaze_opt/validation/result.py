@@ -1,19 +1,165 @@
-"""What a validation finds: rows with predictions, figures of sets, groups and regimes, and the worst rows explained."""
+"""What a validation finds: goals, errors and rank correlations, figures of sets and groups, rows explained."""
 
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
+from types import MappingProxyType
 from typing import Any
+
+import numpy as np
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.spreads import LEVEL
+from phaze_opt.record.arrays import Floats
+from phaze_opt.record.near_ties import comparable
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Part
-from phaze_opt.validation.goals import BY_CELL
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.scores import Scores
+
+BY_CELL = "by cell"
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGoal:
+    """A mean absolute percentage error not to exceed, of a set or of a group of its rows."""
+
+    dataset: str
+    group: str
+    percent: float
+
+
+ERROR_GOALS = (
+    ErrorGoal("op_llmcompass", "A100 matmul", 2.5),
+    ErrorGoal("op_llmcompass", "MI210 matmul", 4.0),
+    ErrorGoal("op_llmcompass", "softmax/layernorm/gelu", 7.0),
+    ErrorGoal("op_neusight_fp32", "", 9.0),
+    ErrorGoal("op_tpu_gemm", "", 8.0),
+    ErrorGoal("collective_all_reduce", "", 8.0),
+    ErrorGoal("collective_kinds", "", 12.0),
+    ErrorGoal("expert_exchange", "", 12.0),
+    ErrorGoal("train_vtrain_singlenode", BY_CELL, 7.0),
+    ErrorGoal("train_vtrain_multinode", "", 6.0),
+    ErrorGoal("train_megatron_sc21", "", 2.5),
+    ErrorGoal("train_korthikanti22", "", 3.5),
+    ErrorGoal("train_megatron_h100", "", 2.5),
+    ErrorGoal("train_nemo_h100_fp8", "", 4.0),
+    ErrorGoal("train_llmfoundry_fsdp", "", 4.0),
+    ErrorGoal("train_maxtext_tpu", "", 5.0),
+    ErrorGoal("moe", "", 15.0),
+    ErrorGoal("memory", "", 10.0),
+)
+RANK_GOALS = MappingProxyType({"train_vtrain_singlenode": 0.985, "train_vtrain_multinode": 0.985, "memory": 0.93})
+"""Least Spearman correlation by set: what a search needs is the right order."""
+GROUP_COLUMNS = MappingProxyType(
+    {
+        "op_neusight_fp32": ("op", "hardware"),
+        "op_tpu_gemm": ("hardware", "dtype"),
+        "collective_all_reduce": ("hardware",),
+        "collective_kinds": ("hardware", "collective"),
+        "expert_exchange": ("hardware", "collective"),
+        "train_vtrain_multinode": ("model",),
+        "train_llmfoundry_fsdp": ("hardware",),
+        "train_maxtext_tpu": ("hardware",),
+        "e2e_neusight_fp32": ("hardware", "mode"),
+        "op_best_matmul": ("dtype",),
+        "train_megatron_tp_scaling": ("hardware",),
+        "memory": ("table",),
+        "dies": ("use",),
+    }
+)
+"""Columns whose values are groups, by set."""
+NORMS = "softmax/layernorm/gelu"
+
+
+def group_labels(row: Row) -> tuple[str, ...]:
+    """Groups that a row belongs to."""
+    if row.dataset == "op_llmcompass":
+        device, op = row.text("hardware").split("-")[0], row.text("op")
+        return (f"{device} {op}",) if op == "matmul" else (NORMS, f"{device} {op}")
+    return tuple(row.text(column) for column in GROUP_COLUMNS.get(row.dataset, ()) if row.text(column, ""))
+
+
+PER_CENT = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """Figures of a set of rows; nan where there are too few rows.
+
+    Attributes:
+        num_rows: rows scored.
+        mape: mean of |predicted / measured - 1|, per cent.
+        median_ape, p90_ape: median and 90th percentile of the same, per cent.
+        bias: mean of predicted / measured - 1, per cent: below 0 is too fast.
+        spearman, kendall: rank correlations of predicted with measured; nan below 3 rows or if either is constant.
+    """
+
+    num_rows: int
+    mape: float
+    median_ape: float
+    p90_ape: float
+    bias: float
+    spearman: float
+    kendall: float
+
+
+def relative_errors(predicted: Floats, measured: Floats) -> Floats:
+    """Predicted / measured - 1, shape (num_rows,)."""
+    return np.asarray(predicted / measured - 1.0)
+
+
+def score(predicted: Floats, measured: Floats) -> Scores:
+    """Score predictions.
+
+    Args:
+        predicted: positive times, shape (num_rows,), s.
+        measured: positive times, shape (num_rows,), s.
+    """
+    if len(predicted) == 0:
+        return Scores(0, *[math.nan] * 6)
+    errors = relative_errors(predicted, measured)
+    absolute = np.abs(errors)
+    spearman, kendall = rank_correlations(predicted, measured)
+    return Scores(
+        num_rows=len(predicted),
+        mape=float(absolute.mean()) * PER_CENT,
+        median_ape=float(np.median(absolute)) * PER_CENT,
+        p90_ape=float(np.quantile(absolute, 0.9)) * PER_CENT,
+        bias=float(errors.mean()) * PER_CENT,
+        spearman=spearman,
+        kendall=kendall,
+    )
+
+
+def rank_correlations(predicted: Floats, measured: Floats) -> tuple[float, float]:
+    """Spearman's and Kendall's (tau-b); nan below 3 rows or where one side is constant."""
+    from scipy.stats import kendalltau, spearmanr
+
+    if len(predicted) < 3 or np.ptp(predicted) == 0 or np.ptp(measured) == 0:
+        return math.nan, math.nan
+    # Predictions that rounding alone tells apart are ties, on every CPU.
+    ranked = comparable(predicted), comparable(measured)
+    return float(spearmanr(*ranked).statistic), float(kendalltau(*ranked).statistic)
+
+
+def mape(predicted: Floats, measured: Floats) -> float:
+    """Mean absolute percentage error, per cent; nan of nothing."""
+    if len(predicted) == 0:
+        return math.nan
+    return float(np.abs(relative_errors(predicted, measured)).mean()) * PER_CENT
+
+
+def mape_by_cell(predicted: Floats, measured: Floats, cells: Sequence[str]) -> float:
+    """Mean over cells of the mean absolute percentage error within each: every cell counts once, per cent."""
+    if len(predicted) == 0:
+        return math.nan
+    absolute = np.abs(relative_errors(predicted, measured))
+    groups: dict[str, list[float]] = {}
+    for cell, value in zip(cells, absolute.tolist(), strict=True):
+        groups.setdefault(cell, []).append(value)
+    return float(np.mean([np.mean(values) for values in groups.values()])) * PER_CENT
 
 
 @dataclass(frozen=True, slots=True)

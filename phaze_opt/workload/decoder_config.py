@@ -12,8 +12,18 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import Field
 
 from phaze_opt.errors import InputError
-from phaze_opt.workload.attention_spec import AttentionSpec, LatentProjection, QueryKeyNorm, ScoreBias
-from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
+from phaze_opt.workload.block_spec import (
+    AttentionSpec,
+    BlockSpec,
+    ExpertsSpec,
+    LatentProjection,
+    MlpSpec,
+    NormKind,
+    NormPlacement,
+    NormSpec,
+    QueryKeyNorm,
+    ScoreBias,
+)
 from phaze_opt.workload.encoder_families import bert_head
 from phaze_opt.workload.end_specs import HeadSpec, TokenFront, TokenOutputs
 from phaze_opt.workload.family_config import (
@@ -35,7 +45,6 @@ from phaze_opt.workload.family_config import (
     windows_of,
     with_window,
 )
-from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 from phaze_opt.workload.model import ModelSpec, short_form
 from phaze_opt.workload.transformer import TransformerSpec
 

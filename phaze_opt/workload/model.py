@@ -8,11 +8,18 @@ from dataclasses import dataclass, fields, replace
 from functools import cache
 
 from phaze_opt.errors import InputError
-from phaze_opt.workload.attention_spec import AttentionSpec
-from phaze_opt.workload.block_spec import BlockSpec, NormKind, NormPlacement, NormSpec
+from phaze_opt.workload.block_spec import (
+    AttentionSpec,
+    BlockSpec,
+    ExpertRouting,
+    ExpertsSpec,
+    MlpSpec,
+    NormKind,
+    NormPlacement,
+    NormSpec,
+)
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.end_specs import HeadSpec, SequenceOutputs, TokenFront, TokenOutputs
-from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec, MlpSpec
 from phaze_opt.workload.model_classes import ModelFamily, class_name, row_of
 from phaze_opt.workload.transformer import Stack, TransformerSpec
 from phaze_opt.workload.workload import Workload

@@ -4,10 +4,9 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 
 from phaze_opt.errors import InputError
-from phaze_opt.workload.block_spec import BlockSpec, NormSpec
+from phaze_opt.workload.block_spec import BlockSpec, ExpertRouting, ExpertsSpec, NormSpec
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.end_specs import Front, HeadSpec, TokenFront
-from phaze_opt.workload.mlp_spec import ExpertRouting, ExpertsSpec
 from phaze_opt.workload.model_classes import ModelFamily
 
 MAX_DEFAULT_SEQUENCE_LENGTH = 4096

@@ -4,8 +4,8 @@ from collections.abc import Hashable
 from typing import Protocol, Self
 
 from phaze_opt.errors import InputError
+from phaze_opt.workload.block_spec import ExpertRouting
 from phaze_opt.workload.chain import ChainCut
-from phaze_opt.workload.mlp_spec import ExpertRouting
 
 
 class Workload(Protocol):

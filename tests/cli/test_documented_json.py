@@ -13,7 +13,7 @@ from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.record.result_fields import fields_of
-from phaze_opt.validation import registry
+from phaze_opt.validation import predict
 from phaze_opt.validation.result import GoalResult, Validation
 
 ROOT = Path(__file__).parents[2]
@@ -72,7 +72,7 @@ def test_every_command_is_documented():
 @pytest.fixture
 def printed(tmp_path, capsys, monkeypatch):
     """Runs a command and gives the line that it printed."""
-    monkeypatch.setattr(registry, "FAMILIES", (TOY,))
+    monkeypatch.setattr(predict, "FAMILIES", (TOY,))
     mine = tmp_path / "mine.csv"
     mine.write_text("\n".join([HEADER, *toy_lines()]) + "\n")
 

@@ -12,7 +12,7 @@ from phaze_opt.cli import calibrate as calibrate_command
 from phaze_opt.cli import validate as validate_command
 from phaze_opt.hardware.fitted import read_fitted_file
 from phaze_opt.validation import calibrate as calibration
-from phaze_opt.validation import registry
+from phaze_opt.validation import predict
 
 pytestmark = pytest.mark.usefixtures("undrawn")
 
@@ -21,7 +21,7 @@ FIGURES = {"mape", "median_ape", "p90_ape", "bias", "spearman", "kendall", "base
 
 @pytest.fixture(autouse=True)
 def _toy(monkeypatch):
-    monkeypatch.setattr(registry, "FAMILIES", (TOY,))
+    monkeypatch.setattr(predict, "FAMILIES", (TOY,))
 
 
 @pytest.fixture

@@ -21,8 +21,8 @@ from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.plan.plan_search import step_memory
+from phaze_opt.workload.block_spec import ExpertsSpec, MlpSpec
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.mlp_spec import ExpertsSpec, MlpSpec
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack
 from phaze_opt.workload.training import TrainingSpec

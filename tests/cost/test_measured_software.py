@@ -25,7 +25,7 @@ from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.training.compiled import TrainingEntry
 from phaze_opt.validation.training.entries import read_entry
-from phaze_opt.validation.training.left_out_sources import SOURCES
+from phaze_opt.validation.training.family import SOURCES
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 
 SETS = list(SOURCES)

@@ -7,7 +7,7 @@ from phaze_opt.search.evaluators import PointObjective
 from phaze_opt.study.config import Budget, Condition, Contender, Judgement, StudyConfig, StudyWorkload
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.run import run_study
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 NUM_SEARCHES = 10
 

@@ -21,7 +21,7 @@ from phaze_opt.hardware.device_catalogue import list_devices, load_device
 from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.testing.estimators import random_operators
-from phaze_opt.validation.operators.family import matmul_operator
+from phaze_opt.validation.operators import matmul_operator
 
 V6E = load_device("tpu-v6e")
 TERMS = DesignTerms(

@@ -11,8 +11,7 @@ from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import Operator, VectorKind
 from phaze_opt.graph.sharding import sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.workload.attention_spec import QueryKeyNorm
-from phaze_opt.workload.block_spec import BlockSpec
+from phaze_opt.workload.block_spec import BlockSpec, QueryKeyNorm
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 COUNTED = [name for name, entry in RECORDED.items() if "forward_flops" in entry]

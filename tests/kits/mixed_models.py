@@ -17,9 +17,9 @@ from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.program import Program, Tape
 from phaze_opt.graph.sharding import Sharding, sharding_obstacle
 from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.workload.block_spec import MlpSpec
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.config import load_model
-from phaze_opt.workload.mlp_spec import MlpSpec
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.transformer import TransformerSpec

@@ -12,8 +12,7 @@ import pytest
 from kits.family_models import RECORDED, model_of
 
 from phaze_opt.graph.flops import model_flops
-from phaze_opt.workload.config import load_model, parse_config
-from phaze_opt.workload.config_family import config_of
+from phaze_opt.workload.config import config_of, load_model, parse_config
 from phaze_opt.workload.model_classes import ModelFamily, class_name, row_of
 from phaze_opt.workload.zoo import list_models, read_zoo_text
 

@@ -30,8 +30,7 @@ from phaze_opt.report.validation_tables import (
 from phaze_opt.validation.baselines import Baseline, Line
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
-from phaze_opt.validation.result import GoalResult
-from phaze_opt.validation.scores import score
+from phaze_opt.validation.result import GoalResult, score
 from phaze_opt.validation.validate import validate
 
 TIMES = ("predicted", "measured")

@@ -9,8 +9,8 @@ from toy_runs import SPACE, toy_context
 from phaze_opt.search.confuciux.strategy import ConfuciuXStrategy, SequencePolicy
 from phaze_opt.search.genome import build_genome
 from phaze_opt.search.strategy import Outcome
+from phaze_opt.testing.problems import toy_throughput
 from phaze_opt.testing.strategies import ToyJudge, propose
-from phaze_opt.testing.toy_search import toy_throughput
 
 GENOME = build_genome(SPACE)
 COUNTS = (3, 2, 4)

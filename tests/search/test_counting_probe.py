@@ -13,7 +13,7 @@ from phaze_opt.objective.goals import Goal
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.probe import CountingProbe, probe_limit
 from phaze_opt.search.strategy import Capability, Outcome, StrategyContext
-from phaze_opt.testing.toy_search import ToyBounder, ToyScenario
+from phaze_opt.testing.problems import ToyBounder, ToyScenario
 
 MANY_BATCHES = replace(SPACE, axes=replace(SPACE.axes, micro_batch=(1, 2, 4, 8, 16, 32)))
 

@@ -21,9 +21,8 @@ from phaze_opt.search.samplers.optuna_sampler import OptunaStrategy
 from phaze_opt.search.samplers.random import RandomStrategy
 from phaze_opt.search.strategy import Capability
 from phaze_opt.space.codec import Codec
-from phaze_opt.testing.problems import tiny_space
+from phaze_opt.testing.problems import ToyObjective, ToyScenario, tiny_space
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 BY_NAME = ("TPESampler", "CmaEsSampler")
 OTHERS = ("RandomSampler", "NSGAIISampler", "NSGAIIISampler", "QMCSampler", "optuna.samplers.TPESampler")

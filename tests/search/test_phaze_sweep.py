@@ -15,8 +15,8 @@ from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.phaze_sweep import PhazeSweep
 from phaze_opt.search.strategy import Capability, Outcome
+from phaze_opt.testing.problems import ToyScenario
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, propose
-from phaze_opt.testing.toy_search import ToyScenario
 
 CONSTANTS = load_constants()
 

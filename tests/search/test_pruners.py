@@ -14,8 +14,8 @@ from phaze_opt.search.pruner import Verdict
 from phaze_opt.search.pruners.critical_path import CriticalPathPruner
 from phaze_opt.search.pruners.critical_path_aggressive import AggressiveCriticalPathPruner
 from phaze_opt.search.run import load_pruner
+from phaze_opt.testing.problems import TOY_GOALS, ToyObjective, ToyScenario, toy_throughput
 from phaze_opt.testing.pruners import PrunerConformance, toy_context
-from phaze_opt.testing.toy_search import TOY_GOALS, ToyObjective, ToyScenario, toy_throughput
 
 
 class TestShippedPruners(PrunerConformance):

@@ -22,7 +22,7 @@ from phaze_opt.record.journal import Journal, format_line, parse_line, read_jour
 from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.journal import keep_journal
 from phaze_opt.search.result import SearchProgress, SearchResult
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 
 @dataclass(slots=True)

@@ -18,7 +18,7 @@ from phaze_opt.search.config import SearchConfig, search_id
 from phaze_opt.search.events import SearchEvent, SearchFinished, SearchStarted, TrialFinished
 from phaze_opt.search.result import SearchProgress, SearchResult, Trial, rank
 from phaze_opt.search.run import confirm_winner
-from phaze_opt.testing.toy_search import TOY_GOALS, ToyObjective, ToyScenario
+from phaze_opt.testing.problems import TOY_GOALS, ToyObjective, ToyScenario
 
 OBJECTIVE = ToyObjective(ToyScenario())
 

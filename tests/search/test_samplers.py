@@ -23,8 +23,8 @@ from phaze_opt.search.samplers.sampler_run import ConstraintLedger, InfeasibleVa
 from phaze_opt.search.samplers.tpe import TPEStrategy
 from phaze_opt.search.strategy import Outcome
 from phaze_opt.space.codec import Codec
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 from phaze_opt.testing.strategies import ToyJudge, propose
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
 
 POINT = SPACE.point(0)
 

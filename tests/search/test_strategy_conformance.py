@@ -23,8 +23,8 @@ from phaze_opt.search.strategy import Strategy, StrategyContext
 from phaze_opt.search.wham.strategy import WhamStrategy
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.testing.isolation import assert_imports_cheaply
+from phaze_opt.testing.problems import ToyBounder, ToyScenario
 from phaze_opt.testing.strategies import StrategyConformance, ToyJudge, assert_all_kept, propose
-from phaze_opt.testing.toy_search import ToyBounder, ToyScenario
 
 NUM_TRIALS = 40
 SHIPPED = (

@@ -18,7 +18,7 @@ from phaze_opt.search.evaluators import SerialEvaluator
 from phaze_opt.search.result import KnownEvaluation
 from phaze_opt.study.stores.local_store import LocalStore, _offset
 from phaze_opt.study.stores.store import EvaluationStore, StoreEvaluator
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 POINT = DesignPoint(4, 64, 32, 32, 32, 1 << 24, 1 << 35, 2)
 OBJECTIVE = ToyObjective(ToyScenario())

@@ -27,7 +27,7 @@ from phaze_opt.study.stores import optuna_store
 from phaze_opt.study.stores.local_store import LocalStore
 from phaze_opt.study.stores.optuna_store import OptunaStore
 from phaze_opt.study.stores.store import MirroredStore, StoreEvaluator
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 WORKER = Path(__file__).parent / "outside" / "store_worker.py"
 POINT = point_with(4)

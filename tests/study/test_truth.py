@@ -32,8 +32,7 @@ from phaze_opt.study.result import Truth, TruthKind, TruthRecord
 from phaze_opt.study.run import run_study
 from phaze_opt.study.summary import summarise
 from phaze_opt.study.truth import ENUMERATED, find_truth, keep_truth, known_truth, truth_file
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyBounder, ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyBounder, ToyObjective, ToyScenario, tiny_space
 from phaze_opt.workload.config import load_model
 
 SPACE = tiny_space()

@@ -18,8 +18,8 @@ from phaze_opt.hardware.fitted import (
 )
 from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.dataset import read_dataset
-from phaze_opt.validation.fitted_writing import FORMAT, merged, write_fitted_file
-from phaze_opt.validation.held_out import cells_of, fit_family, fold_by_cell, predict_held_out, without_groups
+from phaze_opt.validation.fit import FORMAT, fit_family, merged, without_groups, write_fitted_file
+from phaze_opt.validation.predict import cells_of, fold_by_cell, predict_held_out
 
 EMPTY = FittedConstants({})
 

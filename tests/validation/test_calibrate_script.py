@@ -7,14 +7,14 @@ import pytest
 from kits.toy_family import TOY
 
 from phaze_opt.hardware.fitted import read_fitted_file, read_own_file
-from phaze_opt.validation import registry
+from phaze_opt.validation import predict
 
 SCRIPT = Path(__file__).parents[2] / "experiments" / "validation" / "calibrate.py"
 
 
 @pytest.fixture
 def script(monkeypatch):
-    monkeypatch.setattr(registry, "FAMILIES", (TOY,))
+    monkeypatch.setattr(predict, "FAMILIES", (TOY,))
     return load_script()
 
 

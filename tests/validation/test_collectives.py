@@ -17,10 +17,10 @@ from phaze_opt.validation.calibrate import calibrate
 from phaze_opt.validation.collective_parameters import SERVED, has_recent_kernels, served_all_reduce
 from phaze_opt.validation.collectives import COLLECTIVE_KINDS, COLLECTIVES, read_case, software_of
 from phaze_opt.validation.dataset import Dataset, read_dataset
-from phaze_opt.validation.held_out import without_groups
+from phaze_opt.validation.fit import without_groups
 from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.scores import mape
-from phaze_opt.validation.spreads import kinds_of
+from phaze_opt.validation.result import mape
+from phaze_opt.validation.validate import kinds_of
 
 GOAL = 8.0
 FAMILY = COLLECTIVES

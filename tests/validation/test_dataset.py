@@ -13,7 +13,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
-from phaze_opt.validation.registry import load_families
+from phaze_opt.validation.predict import load_families
 from phaze_opt.validation.schema import DATASET_SCHEMAS, LABORATORY, NOT_PREDICTED, OTHER_NAMES, SCHEMAS
 from phaze_opt.validation.validate import validate
 

@@ -17,10 +17,9 @@ from phaze_opt.hardware.silicon.die_constants import AREA_GROUP, FITTED_AREAS, a
 from phaze_opt.hardware.silicon.die_report import FITTED_ARRAY_SHARE
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
-from phaze_opt.validation.held_out import fit_family
-from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.registry import load_families
-from phaze_opt.validation.silicon.dies import DIES, OUTSIDE, compile_dies, dies_of_rows, is_fitted, why_unpredicted
+from phaze_opt.validation.dies import DIES, OUTSIDE, compile_dies, dies_of_rows, is_fitted, why_unpredicted
+from phaze_opt.validation.fit import fit_family
+from phaze_opt.validation.predict import load_families, predict_rows
 from phaze_opt.validation.validate import validate
 
 FOLDER = Path(__file__).parents[2] / "experiments" / "validation"

@@ -10,8 +10,7 @@ from kits.odd_rows import check_parts, check_refusal, check_variations
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_datasets
-from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.registry import FAMILIES, load_families
+from phaze_opt.validation.predict import FAMILIES, load_families, predict_rows
 from phaze_opt.validation.schema import CONTEXT, DATASET_SCHEMAS, LABORATORY
 from phaze_opt.validation.validate import validate
 

@@ -18,7 +18,7 @@ from phaze_opt.validation.dataset import read_dataset, read_datasets
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.predict import predict_rows
 from phaze_opt.validation.training.entries import read_entry
-from phaze_opt.validation.training.experts import EXPERTS
+from phaze_opt.validation.training.family import EXPERTS
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices
 from phaze_opt.workload.training import TrainingSpec

@@ -7,8 +7,7 @@ import pytest
 
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.family import FitParameter
-from phaze_opt.validation.fit import fit_parameters
-from phaze_opt.validation.fitted_writing import rounded
+from phaze_opt.validation.fit import fit_parameters, rounded
 
 FLOPS = np.geomspace(1e9, 1e13, 40)
 MEASURED = 3e-6 + FLOPS / 2e14 * (1.0 + 0.05 * np.sin(np.arange(40)))

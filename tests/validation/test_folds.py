@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.validation.held_out import fold_by_cell, leave_one_out
+from phaze_opt.validation.predict import fold_by_cell, leave_one_out
 
 CELLS = st.lists(st.sampled_from([f"cell {index}" for index in range(12)]), min_size=2, max_size=60)
 

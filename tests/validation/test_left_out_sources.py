@@ -21,8 +21,7 @@ from phaze_opt.validation.training.entries import (
     read_entries,
     read_entry,
 )
-from phaze_opt.validation.training.family import MODERN_TRAINING
-from phaze_opt.validation.training.left_out_sources import SOURCES, predict_left_out, source_of
+from phaze_opt.validation.training.family import MODERN_TRAINING, SOURCES, predict_left_out, source_of
 from phaze_opt.validation.training.parameters import OPTION_PARAMETERS
 from phaze_opt.workload.plan import ParallelPlan, Recompute
 

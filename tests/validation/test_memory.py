@@ -22,8 +22,8 @@ from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_fil
 from phaze_opt.record.document import parse_toml
 from phaze_opt.validation.baselines import fit_baselines
 from phaze_opt.validation.dataset import read_dataset, read_datasets
-from phaze_opt.validation.held_out import leave_one_out, predict_held_out
 from phaze_opt.validation.memory import MEMORY, Counter, software_of
+from phaze_opt.validation.predict import leave_one_out, predict_held_out
 from phaze_opt.validation.training.row import read_run
 from phaze_opt.validation.validate import validate
 

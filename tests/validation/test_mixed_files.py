@@ -7,7 +7,7 @@ from phaze_opt.cost.stacks import find_software, load_stack
 from phaze_opt.cost.suited_software import suited_software
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.validation.dataset import read_dataset
-from phaze_opt.validation.registry import load_families
+from phaze_opt.validation.predict import load_families
 from phaze_opt.validation.training.entries import read_row
 from phaze_opt.validation.validate import validate
 

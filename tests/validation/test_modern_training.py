@@ -9,7 +9,8 @@ import pytest
 from kits.measured_rows import changed, public_rows
 
 from phaze_opt.hardware.fitted import load_fitted, read_own_file
-from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out, without_groups
+from phaze_opt.validation.fit import without_groups
+from phaze_opt.validation.predict import cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt.validation.training.entries import LLM_FOUNDRY, MAXTEXT, MEGATRON, NEMO, read_row
 from phaze_opt.validation.training.family import MODERN_TRAINING
 

@@ -8,10 +8,9 @@ from kits.measured_rows import public_rows
 
 from phaze_opt.estimate.machine import BEST_GROUP
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.validation.held_out import cells_of, fold_by_cell, leave_one_out, predict_held_out
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.operators.family import OPERATORS
-from phaze_opt.validation.predict import predict_rows
+from phaze_opt.validation.operators import OPERATORS
+from phaze_opt.validation.predict import cells_of, fold_by_cell, leave_one_out, predict_held_out, predict_rows
 
 FAMILY = OPERATORS
 ROW_OPERATORS = ("softmax", "layernorm", "gelu")

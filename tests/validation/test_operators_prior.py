@@ -6,7 +6,7 @@ import pytest
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.dataset import read_datasets
 from phaze_opt.validation.fit import fit_parameters
-from phaze_opt.validation.operators.family import OPERATORS
+from phaze_opt.validation.operators import OPERATORS
 from phaze_opt.validation.predict import predict_rows
 
 FAMILY = OPERATORS

@@ -4,8 +4,7 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.validation.dataset import read_dataset, read_datasets
-from phaze_opt.validation.plausibility import time_limits_s
-from phaze_opt.validation.row_times import MEASURED, measured_seconds
+from phaze_opt.validation.row_times import MEASURED, measured_seconds, time_limits_s
 
 STEPS = "hardware,n_devices,layers,hidden,heads,kv_heads,ffn,mlp_matrices,vocab,seq,global_batch,tp,pp,iter_time_s"
 STEP = "h100,512,80,8192,64,8,28672,3,128256,8192,512,4,8,"

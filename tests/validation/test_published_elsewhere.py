@@ -11,8 +11,7 @@ import pytest
 
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.registry import load_families
+from phaze_opt.validation.predict import load_families, predict_rows
 from phaze_opt.validation.schema import DATASET_SCHEMAS
 
 SC21, KORTHIKANTI, H100, LARGE = "train_megatron_sc21", "train_korthikanti22", "train_megatron_h100", "train_large_runs"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.validation.scores import mape, mape_by_cell, score
+from phaze_opt.validation.result import mape, mape_by_cell, score
 
 
 def test_figures_by_hand():

@@ -19,16 +19,18 @@ from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.power import tdp_w
-from phaze_opt.validation.silicon.convolution_chips import (
+from phaze_opt.validation.silicon import (
+    SILICON,
     Convolution,
+    area_factor,
+    energy_factor,
     eyeriss_chip,
     eyeriss_layer,
+    multiprocessor_mm2,
     nvdla_chip,
     price_layers,
     resnet50,
 )
-from phaze_opt.validation.silicon.family import SILICON, multiprocessor_mm2
-from phaze_opt.validation.silicon.process_scaling import area_factor, energy_factor
 
 SETS = ("die_area", "nvdla_estimates", "eyeriss_alexnet")
 NONE = FittedConstants({})

@@ -9,9 +9,10 @@ from kits.toy_family import HEADER, TOY, toy_lines
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.spreads import LEVEL, NAMED, UNSEEN, Spread, Spreads, load_spreads, octave, scale_of
 from phaze_opt.validation.dataset import read_dataset
-from phaze_opt.validation.held_out import fit_family
+from phaze_opt.validation.fit import fit_family
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.spreads import (
+from phaze_opt.validation.training.family import MODERN_TRAINING
+from phaze_opt.validation.validate import (
     CELLS,
     Residual,
     cross_coverage,
@@ -20,7 +21,6 @@ from phaze_opt.validation.spreads import (
     kinds_of,
     quantile,
 )
-from phaze_opt.validation.training.family import MODERN_TRAINING
 
 
 def drawn(generator, *, sources, rows, effect, noise, kept_out="source"):

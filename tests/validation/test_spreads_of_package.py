@@ -12,12 +12,11 @@ from phaze_opt.hardware.spreads import NAMED, UNSEEN, load_spreads
 from phaze_opt.validation.calibrate import error_name
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.family import Family
-from phaze_opt.validation.goals import ERROR_GOALS, ErrorGoal
-from phaze_opt.validation.held_out import cells_of
 from phaze_opt.validation.measured_row import Row
-from phaze_opt.validation.registry import FAMILIES
+from phaze_opt.validation.predict import FAMILIES, cells_of
+from phaze_opt.validation.result import ERROR_GOALS, ErrorGoal
 from phaze_opt.validation.schema import CONTEXT, LABORATORY
-from phaze_opt.validation.spreads import MIN_GROUPS, MIN_ROWS, WHOLE
+from phaze_opt.validation.validate import MIN_GROUPS, MIN_ROWS, WHOLE
 
 FITTED = [family for family in FAMILIES if family.fit is not None and CONTEXT.isdisjoint(family.datasets)]
 

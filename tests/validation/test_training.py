@@ -11,8 +11,9 @@ from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.fabrics import GROUP_PREFIX
 from phaze_opt.hardware.fitted import load_fitted, read_own_file
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.validation.held_out import leave_one_out, predict_held_out, without_groups
-from phaze_opt.validation.scores import mape
+from phaze_opt.validation.fit import without_groups
+from phaze_opt.validation.predict import leave_one_out, predict_held_out
+from phaze_opt.validation.result import mape
 from phaze_opt.validation.training.entries import (
     KORTHIKANTI,
     LARGE,

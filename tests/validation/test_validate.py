@@ -7,8 +7,8 @@ from kits.toy_family import TOY, UNKNOWN_OP
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.validation.baselines import fit_baselines, measured_seconds
 from phaze_opt.validation.dataset import read_dataset, read_datasets
-from phaze_opt.validation.goals import ERROR_GOALS
 from phaze_opt.validation.predict import NO_FAMILY
+from phaze_opt.validation.result import ERROR_GOALS
 from phaze_opt.validation.row_times import ideal_seconds
 from phaze_opt.validation.schema import DATASET_SCHEMAS, LABORATORY
 from phaze_opt.validation.validate import validate

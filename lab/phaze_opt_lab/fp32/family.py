@@ -17,8 +17,7 @@ from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats
 from phaze_opt.units import MICRO
 from phaze_opt.validation.family import Family, FitParameter, Part
-from phaze_opt.validation.fit import fit_parameters
-from phaze_opt.validation.fitted_writing import as_written
+from phaze_opt.validation.fit import as_written, fit_parameters
 from phaze_opt.validation.measured_row import Row, read_rows
 from phaze_opt.validation.row_times import roofline_parts
 from phaze_opt_lab.estimate.fp32_machine import (

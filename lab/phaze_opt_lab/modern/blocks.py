@@ -226,8 +226,9 @@ class KernelRows(BlockedRows[KernelBlock]):
         return found
 
 
-def build_block(kernel: KernelKind, cases: Sequence[KernelCase]) -> KernelBlock:
+def build_block(cases: Sequence[KernelCase]) -> KernelBlock:
     """Rows of one kind prepared once."""
+    kernel = cases[0].kernel
     keys = [(case.device.name, facts_of(case.number_format).width, case.recipes) for case in cases]
     devices = {case.device.name: case.device for case in cases}
     places = {key: place for place, key in enumerate(dict.fromkeys(keys))}

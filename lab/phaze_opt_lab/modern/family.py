@@ -5,14 +5,12 @@ from dataclasses import replace
 from types import MappingProxyType
 
 import networkx as nx
-import numpy as np
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.spreads import octave
-from phaze_opt.units import MICRO
-from phaze_opt.validation.family import Family, FitParameter
-from phaze_opt.validation.measured_row import Row, read_rows
+from phaze_opt.validation.family import Family, FitParameter, compile_blocks
+from phaze_opt.validation.measured_row import Row, latency_s, read_rows
 from phaze_opt.validation.packs import known_constants
 from phaze_opt_lab.estimate.kernel_constants import KernelKind, Owner, kernel_group, kin_distance
 from phaze_opt_lab.modern.blocks import KernelRows, build_block
@@ -26,13 +24,14 @@ from phaze_opt_lab.number_format import facts_of
 
 def _compile(rows: Sequence[Row]) -> KernelRows:
     """Rows by kind of kernel."""
-    measured = np.array([row.number("latency_us") * MICRO for row in rows])
-    cases, unscored = read_rows(read_case, rows)
-    by_kernel: dict[KernelKind, list[int]] = {}
-    for index, case in cases.items():
-        by_kernel.setdefault(case.kernel, []).append(index)
-    blocks = tuple((own, build_block(kernel, [cases[index] for index in own])) for kernel, own in by_kernel.items())
-    return KernelRows(measured, unscored, blocks)
+    compiled = compile_blocks(
+        rows,
+        read=read_case,
+        measured=latency_s,
+        build=lambda cases, _: build_block(cases),
+        key=lambda case: case.kernel,
+    )
+    return KernelRows(compiled.measured_s, compiled.unscored, compiled.blocks)
 
 
 def _parameters(rows: Sequence[Row]) -> tuple[FitParameter, ...]:

@@ -19,9 +19,9 @@ from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.sharding_by_dataflow import shard_layer, vocabulary_sizes
 from phaze_opt.graph.traced.traced_file import parse_traced_model
 from phaze_opt.graph.traced.traced_model import SEQUENCE, TensorRef, TracedModel, TracedNode, TracedRole
+from phaze_opt.workload.block_spec import ExpertRouting
 from phaze_opt.workload.branches import MAX_DOWN_SETS, down_sets
 from phaze_opt.workload.chain import ChainCut, CutPlaces, cut_between_layers, cut_branches, cut_chain
-from phaze_opt.workload.mlp_spec import ExpertRouting
 
 MAX_BESIDE = 200
 """Operations of a layer that stand beside one another: schedules of more take minutes."""

@@ -15,9 +15,9 @@ from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, UNMASKED
 from phaze_opt.graph.traced.operator_rules import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
+from phaze_opt.workload.block_spec import ExpertRouting
 from phaze_opt.workload.branches import MAX_DOWN_SETS
 from phaze_opt.workload.chain import ChainCut, CutPlaces
-from phaze_opt.workload.mlp_spec import ExpertRouting
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 
 _TOLD_SHARE = 0.01

@@ -10,7 +10,7 @@ from pathlib import Path
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 NUM_BEFORE_STOP = 10
 STOP_S = 600.0

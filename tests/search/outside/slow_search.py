@@ -9,8 +9,7 @@ from search_faults import Stopping
 
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.search.run import run_search
-from phaze_opt.testing.problems import tiny_space
-from phaze_opt.testing.toy_search import ToyScenario
+from phaze_opt.testing.problems import ToyScenario, tiny_space
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from phaze_opt.record.address import parse_address
 from phaze_opt.search.result import KnownEvaluation
 from phaze_opt.study.stores.optuna_store import OptunaStore
 from phaze_opt.study.stores.rdb_storage import Insistence, open_rdb_storage
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 DIGEST = "d" * 64
 NUM_POINTS = 20

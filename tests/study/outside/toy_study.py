@@ -17,7 +17,7 @@ from phaze_opt.study.events import StudyEvent
 from phaze_opt.study.execution.engine import StudyEngine
 from phaze_opt.study.result import StudyResult
 from phaze_opt.study.run import run_study
-from phaze_opt.testing.toy_search import ToyObjective, ToyScenario
+from phaze_opt.testing.problems import ToyObjective, ToyScenario
 
 CONFIG = StudyConfig(
     name="toy",

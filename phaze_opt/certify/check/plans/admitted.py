@@ -6,8 +6,7 @@ from math import gcd, prod
 
 from phaze_opt.graph.recorded import as_recorded
 from phaze_opt.graph.sharding_options import ShardingOptions
-from phaze_opt.workload.attention_spec import QueryKeyNorm
-from phaze_opt.workload.block_spec import BlockSpec
+from phaze_opt.workload.block_spec import BlockSpec, QueryKeyNorm
 from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of
 from phaze_opt.workload.plan import ParallelPlan, PlanChoices, Recompute

@@ -23,9 +23,9 @@ from phaze_opt.hardware.silicon.die_constants import (
 from phaze_opt.record.arrays import Floats
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import GIGA, MEBI
-from phaze_opt.validation.family import Family, FitParameter, Part
+from phaze_opt.validation.family import BlockedRows, Family, FitParameter, Part, compile_blocks
 from phaze_opt.validation.fit import Expectation, fit_parameters
-from phaze_opt.validation.measured_row import Row, read_rows
+from phaze_opt.validation.measured_row import Row
 
 DIE_ERROR = 0.15
 """Log error that a die is expected to have; a constant's is its stated deviation."""
@@ -162,49 +162,35 @@ def _dram_bits(row: Row) -> float:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class CompiledDies:
-    """Rows as columns; "seconds" are mm^2.
+class DieBlock:
+    """Dies of rows; "seconds" are mm^2."""
 
-    Attributes:
-        measured_s: published areas, shape (num_rows,), mm^2.
-        unscored: why a row is not predicted, by its index.
-        indices: of the rows in ``dies``.
-        dies: those that are predicted.
-    """
-
-    measured_s: Floats
-    unscored: dict[int, str]
-    indices: tuple[int, ...]
     dies: DieColumns
 
     def seconds(self, fitted: FittedConstants) -> Floats:
         """Predicted areas, shape (num_rows,), mm^2."""
-        predicted = np.full(len(self.measured_s), np.nan)
-        predicted[list(self.indices)] = self.areas(fitted).total
-        return predicted
+        return np.asarray(self.areas(fitted).total)
 
     def areas(self, fitted: FittedConstants) -> DieArea:
-        """Areas by component of the dies that are predicted."""
+        """Areas by component."""
         return die_area(self.dies, area_constants(fitted))
 
     def explain(self, fitted: FittedConstants, index: int) -> tuple[Part, ...]:
         """The components of one die, mm^2."""
-        areas, place = self.areas(fitted), self.indices.index(index)
-        columns = {each.name: np.broadcast_to(getattr(areas, each.name), len(self.indices)) for each in fields(areas)}
-        return tuple(Part(name, float(values[place])) for name, values in columns.items())
+        areas = self.areas(fitted)
+        columns = {each.name: np.broadcast_to(getattr(areas, each.name), areas.total.shape) for each in fields(areas)}
+        return tuple(Part(name, float(values[index])) for name, values in columns.items())
 
 
-def compile_dies(rows: Sequence[Row]) -> CompiledDies:
-    """Rows prepared.
-
-    Raises:
-        InputError: a malformed value, by file, line and column.
-    """
-    published, unscored = read_rows(_published_mm2, rows)
-    measured = np.full(len(rows), np.nan)
-    for index, area in published.items():
-        measured[index] = area
-    return CompiledDies(measured, unscored, tuple(published), dies_of_rows([rows[index] for index in published]))
+def compile_dies(rows: Sequence[Row]) -> BlockedRows[DieBlock]:
+    """All dies whose area was published as one block."""
+    return compile_blocks(
+        rows,
+        read=_published_mm2,
+        measured=lambda row: row.number("die_mm2", math.nan),
+        build=lambda _, own: DieBlock(dies_of_rows(own)),
+        key=type,
+    )
 
 
 def _published_mm2(row: Row) -> float | str:
