@@ -33,7 +33,7 @@ from phaze_opt.record.arrays import Floats
 from phaze_opt.search.encodings import clamped, decode_lifted
 from phaze_opt.space.codec import Codec
 from phaze_opt.space.known_spaces import phaze_space
-from phaze_opt.space.search_space import SearchSpace
+from phaze_opt.space.search_space import Positions, SearchSpace
 
 NUM_TRIALS = 60
 MODELS = ("bert-large", "gpt2-xl", "llama-2-7b", "opt-350m")
@@ -53,16 +53,8 @@ class RawExponents:
     def __init__(self, space: SearchSpace) -> None:
         """Take the space; every axis of the Phaze space becomes an index."""
         self.space = space
-        axes = space.axes
-        self.lengths = {
-            "glb": len(axes.glb_bytes),
-            "width": len(axes.tc_width),
-            "depth": len(axes.tc_depth),
-            "num_tc": len(axes.num_tc),
-            "num_vc": len(axes.num_vc),
-            "hbm": len(axes.hbm_bytes),
-            "micro_batch": len(axes.micro_batch),
-        }
+        names = ("glb_bytes", "tc_width", "tc_depth", "num_tc", "num_vc", "hbm_bytes", "micro_batch")
+        self.lengths = {name: len(getattr(space.axes, name)) for name in names}
 
     def distributions(self) -> dict[str, BaseDistribution]:
         """One integer per axis."""
@@ -70,13 +62,8 @@ class RawExponents:
 
     def index(self, params: dict[str, Any]) -> int | None:
         """Index of the point proposed; None if it is not kept."""
-        block = [params[name] for name in ("glb", "width", "depth", "num_tc")]
-        row = np.ravel_multi_index([*block[:3], 0, block[3]], self.space.axes.shape)
-        architecture = int(self.space.kept.index_of(np.array([row]), np.array([params["num_vc"]]))[0])
-        if architecture < 0:
-            return None
-        joined = architecture * self.lengths["hbm"] + params["hbm"]
-        return int(joined * self.lengths["micro_batch"] + params["micro_batch"])
+        positions = Positions(vc_width=0, **params)
+        return self.space.index(self.space.point_at(positions)) if self.space.keeps(positions) else None
 
 
 class Encoded:

@@ -182,7 +182,7 @@ def calibrate(
             continue
         parameters = family.parameters(rows)
         reason = _why_unfitted(family, rows, with_starts(constants, parameters))
-        if not (reason or parameters or family.fit is None):
+        if not (reason or parameters) and family.has_own_fit:
             reason = (
                 f"{family.name}: too few rows to fit a constant ({len(rows):,} given); it takes eight of one "
                 "machine or library, and of collectives eight of one kind on links that the package knows"

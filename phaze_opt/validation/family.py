@@ -195,3 +195,8 @@ class Family:
     nearness: Label = lambda row: ""
     apart: Label = lambda row: ""
     predict_unmeasured: Callable[[Sequence[Row], FittedConstants], Mapping[int, float]] = lambda rows, fitted: {}
+
+    @property
+    def has_own_fit(self) -> bool:
+        """Whether its fit is another than plain bounded least squares."""
+        return self.is_pulled or self.fit is not None

@@ -18,7 +18,7 @@ from phaze_opt.validation.result import ERROR_GOALS, ErrorGoal
 from phaze_opt.validation.schema import CONTEXT, LABORATORY
 from phaze_opt.validation.validate import MIN_GROUPS, MIN_ROWS, WHOLE
 
-FITTED = [family for family in FAMILIES if family.fit is not None and CONTEXT.isdisjoint(family.datasets)]
+FITTED = [family for family in FAMILIES if family.has_own_fit and CONTEXT.isdisjoint(family.datasets)]
 
 ROOT = Path(__file__).parents[2]
 
