@@ -23,8 +23,8 @@ from phaze_opt.validation.calibrate import CELLS, error_name
 from phaze_opt.validation.dataset import Dataset, read_datasets
 from phaze_opt.validation.packs import known_constants, known_file
 from phaze_opt.validation.predict import predict_rows
-from phaze_opt.validation.result import ERROR_GOALS, RANK_GOALS, ErrorGoal, rank_correlations
-from phaze_opt.validation.schema import DATASET_SCHEMAS
+from phaze_opt.validation.result import ERROR_GOALS, ErrorGoal, rank_correlations
+from phaze_opt.validation.schema import DATASET_SCHEMAS, PUBLISHED_SETS
 
 MOST_GROUPS = 12
 """Groups of a family that are named one by one."""
@@ -135,7 +135,7 @@ def constants_table(home: Home) -> str:
 
 def of_set(name: str, item: dict[str, Any]) -> list[str]:
     goals = {goal.group: goal for goal in ERROR_GOALS if goal.dataset == name}
-    lines = [line_of(name, item, goals.get(""), trivial=number(item["baseline_mape"]), rank=RANK_GOALS.get(name))]
+    lines = [line_of(name, item, goals.get(""), trivial=number(item["baseline_mape"]), rank=PUBLISHED_SETS[name].rank)]
     return lines + [line_of(f"- {group}", item["groups"][group], goal) for group, goal in goals.items() if group]
 
 

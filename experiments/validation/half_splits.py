@@ -24,15 +24,8 @@ from phaze_opt.validation.fit import with_starts
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.packs import known_constants
 from phaze_opt.validation.predict import Fold, cells_of, fold_by_cell, predict_held_out, predict_rows
-from phaze_opt.validation.result import (
-    BY_CELL,
-    ERROR_GOALS,
-    ErrorGoal,
-    group_labels,
-    mape,
-    mape_by_cell,
-    rank_correlations,
-)
+from phaze_opt.validation.result import ERROR_GOALS, ErrorGoal, group_labels, mape, mape_by_cell, rank_correlations
+from phaze_opt.validation.schema import BY_CELL
 
 RECORD = "half_splits.json"
 SMALL = 60

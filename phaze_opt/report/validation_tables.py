@@ -18,7 +18,6 @@ from phaze_opt.report.text import counted, format_number, format_time
 from phaze_opt.validation.measured_row import Row
 from phaze_opt.validation.packs import pack_notes
 from phaze_opt.validation.result import (
-    BY_CELL,
     ExplainedRow,
     GoalResult,
     GroupResult,
@@ -27,7 +26,7 @@ from phaze_opt.validation.result import (
     range_scores,
     score,
 )
-from phaze_opt.validation.schema import DIES, MEMORY, TRAINING
+from phaze_opt.validation.schema import BY_CELL, DIES, MEMORY, TRAINING
 
 OVERVIEW_COLUMNS = (Column("data set"), *numbers("rows", "MAPE", "goal", "trivial", "range", "held", "bias", "rank"))
 GROUP_COLUMNS = (Column(""), *numbers("rows", "MAPE", "trivial", "median", "p90", "bias", "rank"))

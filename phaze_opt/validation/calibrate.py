@@ -20,7 +20,8 @@ from phaze_opt.validation.predict import (
     predict_held_out,
     predict_rows,
 )
-from phaze_opt.validation.result import BY_CELL, group_labels, mape, mape_by_cell, rank_correlations, score
+from phaze_opt.validation.result import group_labels, mape, mape_by_cell, rank_correlations, score
+from phaze_opt.validation.schema import BY_CELL
 
 STEP = 1e-3
 """Share of a parameter's range by which it is moved to see which rows depend on it."""

@@ -12,29 +12,11 @@ from phaze_opt.cost.stacks import find_software
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, path_of
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue, find_device
-from phaze_opt.validation.schema import DATASET_SCHEMAS, SCHEMAS, Schema
+from phaze_opt.validation.schema import DATASET_SCHEMAS, PUBLISHED_SETS, SCHEMAS, Schema
 from phaze_opt.validation.training.row import zero_stage
 
 SETS_OF_SOFTWARE: Mapping[str, str] = MappingProxyType(
-    {
-        "megatron-core": "train_megatron_h100",
-        "megatron-2021": "train_megatron_sc21",
-        "megatron-2022": "train_korthikanti22",
-        "deepspeed-zero3-2021": "train_megatron_sc21",
-        "llm-foundry": "train_llmfoundry_fsdp",
-        "llm-foundry-h100": "train_llmfoundry_fsdp",
-        "llm-foundry-pure": "train_llmfoundry_fsdp",
-        "maxtext": "train_maxtext_tpu",
-        "maxtext-unfused": "train_maxtext_tpu",
-        "maxtext-offload": "train_maxtext_tpu",
-        "torchtitan": "train_torchtitan_h100",
-        "fms-fsdp": "train_fms_fsdp_h100",
-        "pax": "train_pax_h100",
-        "maxtext-gpu": "train_pax_h100",
-        "nanotron": "train_torchtitan_h100",
-        "megatron-bridge": "train_bridge_blackwell",
-        "megatron-deepspeed": "train_bigscience_a100",
-    }
+    {software: name for name, each in PUBLISHED_SETS.items() for software in each.software}
 )
 """Published set whose models predict rows of a software; megatron-core in fp8 is NeMo's."""
 

@@ -22,8 +22,8 @@ from phaze_opt.record.arrays import Floats
 from phaze_opt.record.document import parse_toml
 from phaze_opt.units import GIBI
 from phaze_opt.validation.family import BlockedRows, Family, FitParameter, Part, compile_blocks
-from phaze_opt.validation.matching_set import SETS_OF_SOFTWARE
 from phaze_opt.validation.measured_row import Row
+from phaze_opt.validation.schema import PUBLISHED_SETS
 from phaze_opt.validation.training.entries import said_of_run
 from phaze_opt.validation.training.row import TrainingRun, read_run
 from phaze_opt.workload.plan import ParallelPlan, chunked_cuts
@@ -31,8 +31,6 @@ from phaze_opt.workload.software import StackMemory
 
 STEPS = "train_"
 """Beginning of the names of published sets of whole steps, which tables may leave out."""
-SETS_BY_SOFTWARE = MappingProxyType({name: software for software, name in reversed(tuple(SETS_OF_SOFTWARE.items()))})
-"""Software of published sets, where several have one the first."""
 TEXTS = ("table", "source", "note")
 """Columns whose words are read, in this order."""
 _WORDS = "software_words.toml"
@@ -204,11 +202,17 @@ def told_software(row: Row) -> str:
     software decides: a text that names several says nothing. Words on the form of that software count in all three.
     """
     table = row.text("table", "")
-    published = (SETS_BY_SOFTWARE.get(own, "") for own in (table, f"{STEPS}{table}"))
+    published = (_software_of_set(own) for own in (table, f"{STEPS}{table}"))
     texts = [_plain(row.text(column, "")) for column in TEXTS]
     name = next(filter(None, (*published, *map(_named, texts))), "")
     forms = _words()["forms"].get(name, {})
     return next((form for words, form in forms.items() if any(_stands(words, text) for text in texts)), name)
+
+
+def _software_of_set(name: str) -> str:
+    """The first software of a published set; empty of other names."""
+    known = PUBLISHED_SETS.get(name)
+    return "" if known is None else next(iter(known.software), "")
 
 
 @cache

@@ -5,7 +5,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,7 @@ from phaze_opt.record.near_ties import comparable
 from phaze_opt.validation.dataset import Dataset
 from phaze_opt.validation.family import Part
 from phaze_opt.validation.measured_row import Row
-
-BY_CELL = "by cell"
+from phaze_opt.validation.schema import BY_CELL, PUBLISHED_SETS
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,46 +28,9 @@ class ErrorGoal:
     percent: float
 
 
-ERROR_GOALS = (
-    ErrorGoal("op_llmcompass", "A100 matmul", 2.5),
-    ErrorGoal("op_llmcompass", "MI210 matmul", 4.0),
-    ErrorGoal("op_llmcompass", "softmax/layernorm/gelu", 7.0),
-    ErrorGoal("op_neusight_fp32", "", 9.0),
-    ErrorGoal("op_tpu_gemm", "", 8.0),
-    ErrorGoal("collective_all_reduce", "", 8.0),
-    ErrorGoal("collective_kinds", "", 12.0),
-    ErrorGoal("expert_exchange", "", 12.0),
-    ErrorGoal("train_vtrain_singlenode", BY_CELL, 7.0),
-    ErrorGoal("train_vtrain_multinode", "", 6.0),
-    ErrorGoal("train_megatron_sc21", "", 2.5),
-    ErrorGoal("train_korthikanti22", "", 3.5),
-    ErrorGoal("train_megatron_h100", "", 2.5),
-    ErrorGoal("train_nemo_h100_fp8", "", 4.0),
-    ErrorGoal("train_llmfoundry_fsdp", "", 4.0),
-    ErrorGoal("train_maxtext_tpu", "", 5.0),
-    ErrorGoal("moe", "", 15.0),
-    ErrorGoal("memory", "", 10.0),
+ERROR_GOALS = tuple(
+    ErrorGoal(name, group, percent) for name, each in PUBLISHED_SETS.items() for group, percent in each.goals.items()
 )
-RANK_GOALS = MappingProxyType({"train_vtrain_singlenode": 0.985, "train_vtrain_multinode": 0.985, "memory": 0.93})
-"""Least Spearman correlation by set: what a search needs is the right order."""
-GROUP_COLUMNS = MappingProxyType(
-    {
-        "op_neusight_fp32": ("op", "hardware"),
-        "op_tpu_gemm": ("hardware", "dtype"),
-        "collective_all_reduce": ("hardware",),
-        "collective_kinds": ("hardware", "collective"),
-        "expert_exchange": ("hardware", "collective"),
-        "train_vtrain_multinode": ("model",),
-        "train_llmfoundry_fsdp": ("hardware",),
-        "train_maxtext_tpu": ("hardware",),
-        "e2e_neusight_fp32": ("hardware", "mode"),
-        "op_best_matmul": ("dtype",),
-        "train_megatron_tp_scaling": ("hardware",),
-        "memory": ("table",),
-        "dies": ("use",),
-    }
-)
-"""Columns whose values are groups, by set."""
 NORMS = "softmax/layernorm/gelu"
 
 
@@ -78,7 +39,7 @@ def group_labels(row: Row) -> tuple[str, ...]:
     if row.dataset == "op_llmcompass":
         device, op = row.text("hardware").split("-")[0], row.text("op")
         return (f"{device} {op}",) if op == "matmul" else (NORMS, f"{device} {op}")
-    return tuple(row.text(column) for column in GROUP_COLUMNS.get(row.dataset, ()) if row.text(column, ""))
+    return tuple(row.text(column) for column in PUBLISHED_SETS[row.dataset].groups if row.text(column, ""))
 
 
 PER_CENT = 100.0

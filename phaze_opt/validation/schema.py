@@ -1,7 +1,7 @@
 """What files of measurements hold: their kinds, the type and need of every column, and what people call it."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
@@ -232,54 +232,90 @@ SCHEMAS = (
     NAMED_RUNS,
 )
 
-DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType(
+BY_CELL = "by cell"
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedSet:
+    """A published data set.
+
+    Attributes:
+        schema: kind of its file.
+        software: whose rows its models predict; the first is the one that its name alone says.
+        groups: columns whose values are groups of its rows.
+        goals: mean absolute errors not to exceed, per cent, by group; empty of all rows, `BY_CELL` of all cells.
+        rank: least Spearman correlation; None for none. What a search needs is the right order.
+        is_context: whether it holds other quantities than latency: context, outside the goals.
+        is_laboratory: whether rows and models are those of the distribution phaze-opt-lab: they price no answer.
+    """
+
+    schema: Schema
+    software: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    goals: Mapping[str, float] = field(default_factory=dict)
+    rank: float | None = None
+    is_context: bool = False
+    is_laboratory: bool = False
+
+
+PUBLISHED_SETS: Mapping[str, PublishedSet] = MappingProxyType(
     {
-        "op_llmcompass": OPERATORS,
-        "op_gpt3_layer_llmcompass": OPERATORS,
-        "op_neusight_fp32": OPERATORS,
-        "op_tpu_gemm": OPERATORS,
-        "op_best_matmul": OPERATORS,
-        "op_modern": OPERATORS,
-        "attn_modern": ATTENTION,
-        "moe_modern": EXPERTS,
-        "collective_all_reduce": COLLECTIVES,
-        "collective_kinds": COLLECTIVES,
-        "expert_exchange": EXCHANGES,
-        "train_vtrain_multinode": TRAINING,
-        "train_vtrain_singlenode": TRAINING,
-        "train_megatron_sc21": TRAINING,
-        "train_bigscience_a100": TRAINING,
-        "train_megatron_tp_scaling": TRAINING,
-        "train_korthikanti22": TRAINING,
-        "layer_korthikanti22": LAYER,
-        "train_megatron_h100": TRAINING,
-        "train_nemo_h100_fp8": TRAINING,
-        "train_bridge_blackwell": TRAINING,
-        "moe": TRAINING,
-        "train_llmfoundry_fsdp": TRAINING,
-        "train_torchtitan_h100": TRAINING,
-        "train_fms_fsdp_h100": TRAINING,
-        "train_pax_h100": TRAINING,
-        "train_maxtext_tpu": TRAINING,
-        "train_large_runs": TRAINING,
-        "e2e_neusight_fp32": WHOLE_MODEL,
-        "memory": MEMORY,
-        "die_area": DIE_AREA,
-        "dies": DIES,
-        "nvdla_estimates": NVDLA,
-        "eyeriss_alexnet": EYERISS,
-        "mlperf_gpt3": MLPERF,
+        "op_llmcompass": PublishedSet(
+            OPERATORS, goals={"A100 matmul": 2.5, "MI210 matmul": 4.0, "softmax/layernorm/gelu": 7.0}
+        ),
+        "op_gpt3_layer_llmcompass": PublishedSet(OPERATORS),
+        "op_neusight_fp32": PublishedSet(OPERATORS, groups=("op", "hardware"), goals={"": 9.0}, is_laboratory=True),
+        "op_tpu_gemm": PublishedSet(OPERATORS, groups=("hardware", "dtype"), goals={"": 8.0}),
+        "op_best_matmul": PublishedSet(OPERATORS, groups=("dtype",)),
+        "op_modern": PublishedSet(OPERATORS, is_laboratory=True),
+        "attn_modern": PublishedSet(ATTENTION, is_laboratory=True),
+        "moe_modern": PublishedSet(EXPERTS, is_laboratory=True),
+        "collective_all_reduce": PublishedSet(COLLECTIVES, groups=("hardware",), goals={"": 8.0}),
+        "collective_kinds": PublishedSet(COLLECTIVES, groups=("hardware", "collective"), goals={"": 12.0}),
+        "expert_exchange": PublishedSet(
+            EXCHANGES, groups=("hardware", "collective"), goals={"": 12.0}, is_laboratory=True
+        ),
+        "train_vtrain_multinode": PublishedSet(TRAINING, groups=("model",), goals={"": 6.0}, rank=0.985),
+        "train_vtrain_singlenode": PublishedSet(TRAINING, goals={BY_CELL: 7.0}, rank=0.985),
+        "train_megatron_sc21": PublishedSet(
+            TRAINING, software=("megatron-2021", "deepspeed-zero3-2021"), goals={"": 2.5}
+        ),
+        "train_bigscience_a100": PublishedSet(TRAINING, software=("megatron-deepspeed",)),
+        "train_megatron_tp_scaling": PublishedSet(TRAINING, groups=("hardware",)),
+        "train_korthikanti22": PublishedSet(TRAINING, software=("megatron-2022",), goals={"": 3.5}),
+        "layer_korthikanti22": PublishedSet(LAYER),
+        "train_megatron_h100": PublishedSet(TRAINING, software=("megatron-core",), goals={"": 2.5}),
+        "train_nemo_h100_fp8": PublishedSet(TRAINING, goals={"": 4.0}),
+        "train_bridge_blackwell": PublishedSet(TRAINING, software=("megatron-bridge",)),
+        "moe": PublishedSet(TRAINING, goals={"": 15.0}),
+        "train_llmfoundry_fsdp": PublishedSet(
+            TRAINING,
+            software=("llm-foundry", "llm-foundry-h100", "llm-foundry-pure"),
+            groups=("hardware",),
+            goals={"": 4.0},
+        ),
+        "train_torchtitan_h100": PublishedSet(TRAINING, software=("torchtitan", "nanotron")),
+        "train_fms_fsdp_h100": PublishedSet(TRAINING, software=("fms-fsdp",)),
+        "train_pax_h100": PublishedSet(TRAINING, software=("pax", "maxtext-gpu")),
+        "train_maxtext_tpu": PublishedSet(
+            TRAINING, software=("maxtext", "maxtext-unfused", "maxtext-offload"), groups=("hardware",), goals={"": 5.0}
+        ),
+        "train_large_runs": PublishedSet(TRAINING),
+        "e2e_neusight_fp32": PublishedSet(WHOLE_MODEL, groups=("hardware", "mode"), is_laboratory=True),
+        "memory": PublishedSet(MEMORY, groups=("table",), goals={"": 10.0}, rank=0.93),
+        "die_area": PublishedSet(DIE_AREA, is_context=True),
+        "dies": PublishedSet(DIES, groups=("use",), is_context=True),
+        "nvdla_estimates": PublishedSet(NVDLA, is_context=True),
+        "eyeriss_alexnet": PublishedSet(EYERISS, is_context=True),
+        "mlperf_gpt3": PublishedSet(MLPERF, is_context=True),
     }
 )
-"""The published data sets, by file stem, in the order of reports."""
-
-CONTEXT = frozenset({"die_area", "dies", "nvdla_estimates", "eyeriss_alexnet", "mlperf_gpt3"})
-"""Sets of other quantities than latency: context, outside the goals."""
-
+"""By file stem, in the order of reports; megatron-core in fp8 is NeMo's."""
+DATASET_SCHEMAS: Mapping[str, Schema] = MappingProxyType({name: each.schema for name, each in PUBLISHED_SETS.items()})
+CONTEXT = frozenset(name for name, each in PUBLISHED_SETS.items() if each.is_context)
+LABORATORY = tuple(name for name, each in PUBLISHED_SETS.items() if each.is_laboratory)
 KERNEL_SETS = ("op_modern", "attn_modern", "moe_modern")
 """Kernels of modern GPUs under the device's clock."""
-LABORATORY = ("op_neusight_fp32", *KERNEL_SETS, "expert_exchange", "e2e_neusight_fp32")
-"""Sets whose rows and models are those of the distribution phaze-opt-lab: they price no answer of a command."""
 GET_LABORATORY = "`pip install -e lab` in the repository adds them"
 
 NOT_PREDICTED: Mapping[str, str] = MappingProxyType(

@@ -30,9 +30,7 @@ from phaze_opt.validation.predict import (
     predict_rows,
 )
 from phaze_opt.validation.result import (
-    BY_CELL,
     ERROR_GOALS,
-    RANK_GOALS,
     ExplainedRow,
     GoalResult,
     GroupResult,
@@ -45,6 +43,7 @@ from phaze_opt.validation.result import (
     range_scores,
     score,
 )
+from phaze_opt.validation.schema import BY_CELL, PUBLISHED_SETS
 
 WHOLE = ("source", "machine", "device", "chip", "fabric")
 """Tests of a family whose labels are kept out whole: what a range of something never seen rests on."""
@@ -490,5 +489,6 @@ def _goals(result: SetResult) -> Iterator[GoalResult]:
     for goal in ERROR_GOALS:
         if goal.dataset == result.name:
             yield GoalResult(result.name, goal.group, "mape", goal.percent, values.get(goal.group, math.nan))
-    if result.name in RANK_GOALS:
-        yield GoalResult(result.name, "", "spearman", RANK_GOALS[result.name], result.scores.spearman)
+    known = PUBLISHED_SETS.get(result.name)
+    if known is not None and known.rank is not None:
+        yield GoalResult(result.name, "", "spearman", known.rank, result.scores.spearman)
