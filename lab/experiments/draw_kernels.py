@@ -78,11 +78,12 @@ def draw(folder: Path) -> dict[str, list[dict[str, str]]]:
 
 def main(arguments: list[str]) -> None:
     """Write the three files."""
-    if len(arguments) != 1:
-        message = "give the folder of the tables"
+    drawn = draw(Path(arguments[0])) if len(arguments) == 1 else {}
+    if not any(drawn.values()):
+        message = "give the folder of the tables; nothing was drawn, and nothing is written"
         raise InputError(message)
     target = Path(phaze_opt_lab.__file__).parent / "data"
-    for name, rows in draw(Path(arguments[0])).items():
+    for name, rows in drawn.items():
         with (target / f"{name}.csv").open("w", encoding="utf-8", newline="") as stream:
             writer = csv.DictWriter(stream, COLUMNS[name].split(), extrasaction="ignore", lineterminator="\n")
             writer.writeheader()
