@@ -42,9 +42,10 @@ from phaze_opt.objective.bill import device_usd
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.objective.reference_machines import evaluate_machines
 from phaze_opt.record.progress import Progress
+from phaze_opt.report.picture import Curve, Marks
 from phaze_opt.report.robust import (
     front_check_sentence,
-    over_worlds_figures,
+    over_worlds_pictures,
     over_worlds_sentences,
     over_worlds_table,
     over_worlds_to_json,
@@ -117,14 +118,14 @@ def test_machines_and_designs_over_worlds_are_what_each_world_says(proved, over)
         assert stated["share"] == shares.min()
         assert stated["share_lower"] == pytest.approx((shares * gaps).min(), rel=SAME)
     assert [each.shares for each in front.designs] == [tuple(each["shares"]) for each in data["designs"]]
-    figures = over_worlds_figures(over)
-    assert list(figures) == ["front_over_worlds", "front_over_worlds_tdp", "front_over_worlds_cost"]
-    figure = figures["front_over_worlds"]
-    names = {name for note in figure.layout.annotations for name in note.text.split(", ")}
-    assert {"safest", "knee", "smallest", "phaze-tpu-v4"} <= names
-    lines = [dict(zip(of.x[::3], zip(of.y[::3], of.y[1::3], strict=True), strict=True)) for of in figure.data[:2]]
-    stated = (data["designs"], data["baselines"])
-    assert lines == [{each["area_mm2"]: (each["share"], max(each["shares"])) for each in of} for of in stated]
+    pictures = over_worlds_pictures(over)
+    assert list(pictures) == ["front_over_worlds", "front_over_worlds_tdp", "front_over_worlds_cost"]
+    layers = pictures["front_over_worlds"].layers
+    labels = (label for each in layers if isinstance(each, Marks) for label in each.labels)
+    assert {"safest", "knee", "smallest", "phaze-tpu-v4"} <= {name for label in labels for name in label.split(", ")}
+    reaches = {each.x[0]: tuple(each.y) for each in layers if isinstance(each, Curve)}
+    stated = (*data["designs"], *data["baselines"])
+    assert reaches == {each["area_mm2"]: (each["share"], max(each["shares"])) for each in stated}
     before = replace(front, designs=tuple(replace(each, shares=()) for each in front.designs))
     assert {each["share_lower"] for each in over_worlds_to_json(replace(over, front=before))["designs"]} == {None}
 

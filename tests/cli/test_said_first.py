@@ -19,13 +19,14 @@ from phaze_opt.report.answer import near_sentence, overturn_sentence
 from phaze_opt.report.front import (
     FrontMachine,
     beside_sentences,
-    front_figures,
+    front_pictures,
     machines_to_json,
     shown_members,
     spans_words,
     trade_off_sentences,
 )
 from phaze_opt.report.least_within import NearBest, near_rows
+from phaze_opt.report.picture import Marks
 from phaze_opt.report.text import numbers_apart
 from phaze_opt.space.search_space import DesignPoint
 
@@ -210,36 +211,14 @@ def test_machines_stand_beside_a_front_in_what_is_known_of_them_and_names_cover_
     (lone,) = machines_to_json(front, axes, [FrontMachine("far", 1e4, {FrontAxis.TDP: 1.0})])
     assert (lone["times_speed"], lone["times_taken"], lone["tdp_w"]) == (None, {}, 1.0)
     assert machines_to_json((), axes, machines) == []
-    figures = front_figures(front, axes, machines)
-    assert list(figures) == ["front", "front_cost"]
-    named = {name: [note.text for note in figure.layout.annotations] for name, figure in figures.items()}
-    assert named["front_cost"] == ["fastest", "knee", "cheapest", "one"]
-    assert named["front"] == ["fastest", "knee", "coolest", "one", "of unknown price"]
-    diamonds = {trace.name: trace.x for trace in figures["front_cost"].data if trace.marker.symbol == "diamond"}
-    assert diamonds == {"one": (6000.0,)}
-    for figure in figures.values():
-        boxes = [box_of(note, figure) for note in figure.layout.annotations]
-        crowd = [place_of(x, y, figure) for trace in figure.data for x, y in zip(trace.x, trace.y, strict=True)]
-        assert not [box for box in boxes for x, y in crowd if box[0] < x < box[1] and box[2] < y < box[3]]
-        assert not [
-            (one, other)
-            for place, one in enumerate(boxes)
-            for other in boxes[:place]
-            if one[0] < other[1] and other[0] < one[1] and one[2] < other[3] and other[2] < one[3]
-        ]
-
-
-def place_of(x, y, figure):
-    """A point of a figure, px of a drawing 640 wide and 330 high."""
-    (left, right), (low, high) = figure.layout.xaxis.range, figure.layout.yaxis.range
-    return 640 * (x - left) / (right - left), 330 * (y - low) / (high - low)
-
-
-def box_of(note, figure):
-    """What a name of letters of 7 px covers."""
-    x, y = place_of(note.x, note.y, figure)
-    half = 3.5 * len(note.text)
-    return x + note.ax - half, x + note.ax + half, y - note.ay - 8, y - note.ay + 8
+    pictures = front_pictures(front, axes, machines)
+    assert list(pictures) == ["front", "front_cost"]
+    marks = {name: [each for each in drawn.layers if isinstance(each, Marks)] for name, drawn in pictures.items()}
+    named = {name: sorted(label for each in of for label in each.labels) for name, of in marks.items()}
+    assert named["front_cost"] == ["cheapest", "fastest", "knee", "one"]
+    assert named["front"] == ["coolest", "fastest", "knee", "of unknown price", "one"]
+    (diamonds,) = (each for each in marks["front_cost"] if each.symbol == "diamond")
+    assert (list(diamonds.x), list(diamonds.labels)) == ([6000.0], ["one"])
 
 
 @pytest.mark.parametrize("objective", ["throughput", "throughput,cost"])
