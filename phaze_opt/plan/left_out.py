@@ -30,7 +30,7 @@ ROUNDING = 1.0 - 1e-12
 
 
 @dataclass(frozen=True, slots=True)
-class LeftOut:
+class UnlistedPlans:
     """Spreads that plans are not listed of at first.
 
     Attributes:
@@ -47,10 +47,10 @@ class LeftOut:
     is_smallest: Flags
     list_plans: Callable[[Ints], PlanColumns]
 
-    def take(self, chosen: Flags) -> "LeftOut":
+    def take(self, chosen: Flags) -> "UnlistedPlans":
         """Some of the spreads."""
         own = self.spreads[:, chosen], self.times_total[chosen], self.overhead_s, self.is_smallest[chosen]
-        return LeftOut(*own, self.list_plans)
+        return UnlistedPlans(*own, self.list_plans)
 
     def joined(self, plans: PlanColumns, chosen: Flags) -> PlanColumns:
         """Plans, and behind them those of some spreads whose layers are among theirs."""
@@ -94,7 +94,7 @@ def leave_out(
     choices: PlanChoices,
     network: Network,
     stack: TrainingStack,
-) -> LeftOut:
+) -> UnlistedPlans:
     """What `list_plans` leaves out at first; arguments as it takes them, and the network of the cluster."""
 
     def listed(spreads: Ints) -> PlanColumns:
@@ -117,7 +117,7 @@ def leave_out(
     most = np.zeros(place.max(initial=0) + 1, np.int64)
     np.maximum.at(most, place.reshape(-1), data)
     is_smallest = (data == most[place.reshape(-1)]) | (data * context == 1) | bool(hinders)
-    return LeftOut(spreads, times * (1.0 + waiting), stack.step_overhead_s, is_smallest, listed)
+    return UnlistedPlans(spreads, times * (1.0 + waiting), stack.step_overhead_s, is_smallest, listed)
 
 
 def _times_total(stages: Ints, num_micro_batches: Ints, chunks: Ints | int) -> Floats:

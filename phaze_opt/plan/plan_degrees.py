@@ -33,7 +33,7 @@ from phaze_opt.plan.cuts import (
     least_choice_on,
     may_be_stages,
 )
-from phaze_opt.plan.left_out import LeftOut
+from phaze_opt.plan.left_out import UnlistedPlans
 from phaze_opt.plan.plan_search import RankedPlan, step_memory
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.plan.stage_room import (
@@ -95,7 +95,7 @@ class PlanDegrees:
     set_rows: Indices
     recomputes: tuple[Recompute, ...]
     has_free_cuts: bool
-    left_out: LeftOut | None = None
+    left_out: UnlistedPlans | None = None
     _wider: "tuple[Flags, PlanDegrees] | None" = field(default=None, repr=False)
     _choices: OrderedDict[int, StageChoices] = field(default_factory=OrderedDict, repr=False)
     _cut_steps: OrderedDict[tuple[int, ParallelPlan], tuple[CompiledStep, Network, PlanMemory]] = field(
@@ -451,7 +451,7 @@ class PlanDegrees:
         return None if found is None else found.stages
 
 
-def list_degrees(prices: PricedPlans, choices: PlanChoices, left_out: LeftOut | None = None) -> PlanDegrees:
+def list_degrees(prices: PricedPlans, choices: PlanChoices, left_out: UnlistedPlans | None = None) -> PlanDegrees:
     """The sets of degrees of plans that recompute in every way, and are cut as the choices say; others are left out."""
     recomputes = tuple(dict.fromkeys(choices.stage_recompute)) or choices.recompute
     return replace(list_sets(prices, recomputes, has_free_cuts=not choices.blocks), left_out=left_out)

@@ -18,7 +18,7 @@ from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Network
-from phaze_opt.plan.left_out import LeftOut
+from phaze_opt.plan.left_out import UnlistedPlans
 from phaze_opt.plan.priced_plans import PricedPlans, price_plans
 from phaze_opt.record.arrays import Floats, Indices, Ints
 from phaze_opt.record.near_ties import comparable
@@ -194,7 +194,7 @@ def rank_plans(
     plans: Iterable[ParallelPlan] | PlanColumns,
     *,
     machine: Machine,
-    others: LeftOut | None = None,
+    others: UnlistedPlans | None = None,
 ) -> PlanRanking:
     """Every plan that is not refused for its memory, fastest step first; ties in the order given.
 
