@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -71,10 +72,10 @@ def test_every_cell_is_what_its_search_alone_would_be(undisturbed: list[object],
 def test_order_changes_nothing(undisturbed: list[object], tmp_path: Path) -> None:
     conditions = resolve_study(CONFIG)
     directory = StudyDirectory(tmp_path / "toy")
-    store = LocalStore(directory.evaluations)
-    runner = CellRunner(CONFIG, directory, ENGINE, store)
-    for cell in reversed(plan_cells(CONFIG, conditions)):
-        runner.run(cell)
+    with closing(LocalStore(directory.evaluations)) as store:
+        runner = CellRunner(CONFIG, directory, ENGINE, store)
+        for cell in reversed(plan_cells(CONFIG, conditions)):
+            runner.run(cell)
     found = {
         path.stem: [json.loads(line).get("values") for line in path.read_text().splitlines()[:-1]]
         for path in (tmp_path / "toy" / "cells").iterdir()
