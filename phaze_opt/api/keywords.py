@@ -32,7 +32,7 @@ def with_keywords(
 ) -> Callable[..., _T]:
     """Give a function one keyword a field of every dataclass of options that it takes; all else stays as it is.
 
-    A parameter annotated with such a dataclass, or with a request of several (`jobs.option_values.asked_options`), gets
+    A parameter annotated with such a dataclass, or with a request of several (`jobs.options.asked_options`), gets
     a value of it. What goes wrong is said of the keyword, and nothing is printed: ``on_progress`` is told of a stage,
     how much of it is done, of how much (None: not known yet), and a few words.
 

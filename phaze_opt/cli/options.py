@@ -36,7 +36,7 @@ ReportOption = Annotated[
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """Give typer one option a field of every dataclass of options that a command takes; required ones come first.
 
-    A parameter annotated with such a dataclass, or with a request of several (`jobs.option_values.asked_options`), gets
+    A parameter annotated with such a dataclass, or with a request of several (`jobs.options.asked_options`), gets
     a value of it. What was not given, and has no default of its own on this command, is left to the field's default.
     """
     asked: dict[str, AskedOptions] = {}
