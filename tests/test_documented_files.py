@@ -6,12 +6,10 @@ from pathlib import Path
 import pytest
 
 from phaze_opt.hardware.device import ComputePath
-from phaze_opt.hardware.device_catalogue import DeviceTable
-from phaze_opt.hardware.device_file import read_devices
+from phaze_opt.hardware.device_catalogue import DeviceTable, read_devices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
-from phaze_opt.schedule.instance import load_instance
-from phaze_opt.schedule.problem import ScheduleStatus
+from phaze_opt.schedule.problem import ScheduleStatus, load_instance
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.space.known_spaces import load_space
 from phaze_opt.study.files.study_file import read_study

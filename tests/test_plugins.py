@@ -14,8 +14,7 @@ from child_process import run_python
 
 from phaze_opt.errors import PluginError
 from phaze_opt.estimate.protocol import Estimator
-from phaze_opt.graph.traced.operator_rule import OperatorRule
-from phaze_opt.graph.traced.operator_rules import GuardedRule, operator_rules
+from phaze_opt.graph.traced.operator_rule import GuardedRule, OperatorRule, operator_rules
 from phaze_opt.plugins import PluginGroup, list_plugins, load_plugin
 from phaze_opt.schedule.layer_fusion import Fuser
 from phaze_opt.search.config import SearchConfig

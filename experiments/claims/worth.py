@@ -43,7 +43,7 @@ from phaze_opt.hardware.pipelining import Pipelining
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.sparse_array import KEYS
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.plan_metrics import plan_runs
+from phaze_opt.objective.metrics import plan_runs
 from phaze_opt.objective.scenario import Scenario, build_space, make_scenario
 from phaze_opt.objective.scenario_options import SpaceOptions
 from phaze_opt.record.arrays import Floats

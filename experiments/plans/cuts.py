@@ -14,10 +14,9 @@ import numpy as np
 from records import finish, parser_of
 
 from phaze_opt.cost.clocks import MachineClock
-from phaze_opt.cost.cut_table import build_cut_table
 from phaze_opt.cost.price_step import LayerTimes
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.cost.stage_costs import list_stage_choices
+from phaze_opt.cost.stage_costs import build_cut_table, list_stage_choices
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted

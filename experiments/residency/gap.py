@@ -28,9 +28,8 @@ from records import finish, parser_of  # noqa: E402
 
 from phaze_opt.errors import InputError  # noqa: E402
 from phaze_opt.estimate.analytic import AnalyticEstimator  # noqa: E402
-from phaze_opt.graph.buffer_use import Hold  # noqa: E402
 from phaze_opt.graph.build import build_model_graph  # noqa: E402
-from phaze_opt.graph.operator import OperatorGraph  # noqa: E402
+from phaze_opt.graph.operator import Hold, OperatorGraph  # noqa: E402
 from phaze_opt.graph.residency import is_on_core, place_holds  # noqa: E402
 from phaze_opt.hardware.accelerator import AcceleratorTable  # noqa: E402
 from phaze_opt.hardware.constants import load_constants  # noqa: E402

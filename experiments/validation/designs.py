@@ -24,7 +24,7 @@ from scipy.stats import spearmanr
 from phaze_opt import Cluster, Scenario, load_model, load_network
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
-from phaze_opt.estimate import guarded as guarded_module
+from phaze_opt.estimate import protocol as guarded_module
 from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants

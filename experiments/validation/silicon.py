@@ -18,11 +18,10 @@ from typing import Any
 import numpy as np
 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
-from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.area import ELEMENT_BYTES, access_energies, area_mm2, load_energy_table
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.designed_chip import accelerator_of
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
-from phaze_opt.hardware.device_chip import accelerator_of
-from phaze_opt.hardware.energy import ELEMENT_BYTES, access_energies, load_energy_table
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.units import MEGA, MILLI, PICO, um2_to_mm2
 from phaze_opt.validation.dataset import read_datasets
@@ -203,7 +202,7 @@ class TdpCheck:
 
 
 def tdp_parts(chip: Accelerator, links_bytes_per_s: float, constants: Constants, *, factor: float = 1.0) -> TdpParts:
-    """The parts of `hardware.power.tdp_w`, on-chip dynamic power times ``factor``; the static power is not scaled.
+    """The parts of `hardware.area.tdp_w`, on-chip dynamic power times ``factor``; the static power is not scaled.
 
     Args:
         chip: the machine.

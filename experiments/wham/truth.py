@@ -20,11 +20,11 @@ from phaze_opt import Cluster, Objective, Scenario, load_model, load_network, ph
 from phaze_opt.estimate.protocol import Estimates
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.power import tdp_w_table
+from phaze_opt.hardware.area import tdp_w_table
 from phaze_opt.objective.best_placement import placement_problem
 from phaze_opt.objective.compile import CompiledModel, CompiledOption, CompiledPhase
 from phaze_opt.placement import kernels
-from phaze_opt.placement.options import pack_options
+from phaze_opt.placement.solve import pack_options
 from phaze_opt.search.objective_bounder import ObjectiveBounder
 from phaze_opt.space.search_space import SearchSpace
 from phaze_opt.units import GIBI

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "experiments" / "validation")
 from shapes import Shape, main
 
 _SIMT, _FP32 = "phaze_opt_lab.estimate.machine_simt", "phaze_opt_lab.estimate.fp32_machine"
-_VECTOR, _FAMILY = "phaze_opt.estimate.machine_vector", ("fp32_operators",)
+_VECTOR, _FAMILY = "phaze_opt.estimate.machine_operators", ("fp32_operators",)
 SHAPES = (
     Shape(_VECTOR, "FLOOR_NORM", 3.0, 12.0, _FAMILY, "host's launch beside the device"),
     Shape(_VECTOR, "OVERLAP_NORM", 1.5, 6.0, _FAMILY, "stream beside the latency of rows"),

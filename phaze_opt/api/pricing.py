@@ -18,7 +18,7 @@ from phaze_opt.jobs.priced_job import PricedJob
 from phaze_opt.jobs.scenario import named_models
 from phaze_opt.objective.bill import Bill
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.record.result_fields import headlines_of

@@ -22,8 +22,8 @@ from phaze_opt.objective.compile import CompiledPhase
 from phaze_opt.objective.evaluation import Evaluation, evaluation_from_json, evaluation_to_json
 from phaze_opt.record.arrays import Floats
 from phaze_opt.record.plain_data import omit_default
+from phaze_opt.schedule.beam_search import search_block
 from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.block_search import search_block
 from phaze_opt.schedule.dual_pool import DualPool, PoolEntry
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import DualVector, dual_bound

@@ -24,7 +24,7 @@ from phaze_opt.certify.certificate import (
 from phaze_opt.graph.operator import CoreType
 from phaze_opt.record.arrays import ShortInts
 from phaze_opt.schedule import duals, proof_tree
-from phaze_opt.schedule.block_search import SearchedBlock
+from phaze_opt.schedule.beam_search import SearchedBlock
 from phaze_opt.schedule.dual_pool import PoolEntry
 from phaze_opt.schedule.duals import DualVector
 from phaze_opt.schedule.problem import Cores, Exclusivity

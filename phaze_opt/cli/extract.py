@@ -78,7 +78,7 @@ def extract(
 
     Needs the extra 'extract' (torch, transformers) or 'onnx'. Layers that repeat are recorded once.
     """
-    from phaze_opt.graph.traced.traced_writing import write_traced_model
+    from phaze_opt.graph.traced.traced_file import write_traced_model
 
     _check_source(hf, factory, onnx, inputs=inputs or [], sequence_length=sequence_length)
     check_file_to_write(output, option="--out", example="model.json")

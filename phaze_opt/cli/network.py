@@ -74,7 +74,7 @@ def optimise(*, options: SplitOptions, json: JsonOption = False) -> None:
 
     The answer carries a bound that no other split can beat. Compute is left out: the split is for the collectives.
     """
-    from phaze_opt.hardware.network_file import network_text
+    from phaze_opt.hardware.networks import network_text
     from phaze_opt.record.whole_file import replace_file
     from phaze_opt.report.networks import collective_table, design_sentence, design_table
 

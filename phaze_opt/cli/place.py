@@ -32,7 +32,7 @@ def place(
     """Place one instance exactly: stages, tensor and data parallel degrees with the smallest time per batch."""
     from phaze_opt.placement.phaze_instance import load_phaze_instance
     from phaze_opt.placement.phaze_solve import solve_phaze
-    from phaze_opt.placement.phaze_verify import verify_phaze
+    from phaze_opt.placement.verify import verify_phaze
 
     if semantics != "phaze":
         message = f"'{semantics}' is unknown: files are placed under 'phaze'; evaluate and search use the native rules"

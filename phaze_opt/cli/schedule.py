@@ -15,8 +15,7 @@ from phaze_opt.errors import InputError
 from phaze_opt.jobs.watch import spared
 
 if TYPE_CHECKING:
-    from phaze_opt.schedule.instance import ScheduleInstance
-    from phaze_opt.schedule.problem import ScheduleResult
+    from phaze_opt.schedule.problem import ScheduleInstance, ScheduleResult
 
 STARTS_SHOWN = 60
 """Operators listed in the table; JSON has them all."""
@@ -41,8 +40,7 @@ def schedule(  # noqa: PLR0917 -- typer passes options by name
     json: Annotated[bool, typer.Option("--json", help="Print exactly one line of JSON on standard output.")] = False,
 ) -> None:
     """Schedule one operator graph on one chip: shortest makespan, with a proven lower bound."""
-    from phaze_opt.schedule.instance import load_instance
-    from phaze_opt.schedule.problem import Exclusivity, ScheduleOptions
+    from phaze_opt.schedule.problem import Exclusivity, ScheduleOptions, load_instance
     from phaze_opt.schedule.solve import solve_schedule
     from phaze_opt.schedule.verify import verify_schedule
 

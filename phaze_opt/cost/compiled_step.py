@@ -12,9 +12,8 @@ from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph, PartGraph
 from phaze_opt.graph.model_graph import ModelGraph
-from phaze_opt.graph.operator import Collective, Operator, OperatorGraph, Phase
+from phaze_opt.graph.operator import Collective, Operator, OperatorGraph, Phase, ShardingOptions
 from phaze_opt.graph.residency import is_on_core, operators_again, run_again
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.hardware.network import Network
 from phaze_opt.record.arrays import Indices
 from phaze_opt.workload.plan import ParallelPlan, Recompute, split_blocks

@@ -9,7 +9,7 @@ import numpy as np
 from phaze_opt.cost.compiled_step import FORWARD, CompiledStep
 from phaze_opt.cost.operator_timers import NARROW, OperatorTimer, timer_of
 from phaze_opt.estimate.machine import LAUNCH_NORM, power_norm
-from phaze_opt.estimate.machine_operators import softmax_s
+from phaze_opt.estimate.machine_operators import compiled_softmax_s
 from phaze_opt.estimate.operator_table import VECTOR_KINDS, CompiledOperators, compile_operators
 from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.mlp import num_launches
@@ -230,7 +230,9 @@ def _with_softmax(
     seconds: Floats, timer: OperatorTimer, compiled: CompiledOperators, device: Device, stack: TrainingStack
 ) -> Floats:
     """Attention with its softmax on the vector units: in series with the products when fused."""
-    softmax = softmax_s(compiled, softmax_flops=stack.softmax_flops, vector_flops_per_s=device.vector_flops_per_s)
+    softmax = compiled_softmax_s(
+        compiled, softmax_flops=stack.softmax_flops, vector_flops_per_s=device.vector_flops_per_s
+    )
     is_fused = np.array([each.kind is OperatorKind.ATTENTION for each in compiled.operators], dtype=np.bool_)
     fused = stack.scores_share * (timer.products_s() + softmax)
     return np.where(is_fused, fused, seconds + softmax)

@@ -10,11 +10,10 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from phaze_opt.estimate.calibrated import WIDE_BYTES, DesignTerms
+from phaze_opt.estimate.calibrated import WIDE_BYTES, DesignTerms, SystolicOperators, systolic_terms
 from phaze_opt.estimate.machine import MachineModel, machine_model
 from phaze_opt.estimate.machine_operators import operator_seconds, products_s
 from phaze_opt.estimate.operator_table import CompiledOperators
-from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats

@@ -12,7 +12,6 @@ from phaze_opt.estimate.operator_table import (
     RowTables,
     compile_operators,
 )
-from phaze_opt.estimate.options import EstimatorOptions, GroupedProducts, Residency
 from phaze_opt.estimate.pricing import (
     DATAFLOWS,
     BufferRates,
@@ -27,7 +26,14 @@ from phaze_opt.estimate.pricing import (
     resident_traffic,
     tiled_traffic_elements,
 )
-from phaze_opt.estimate.protocol import Bound, Estimates, OperatorBreakdown
+from phaze_opt.estimate.protocol import (
+    Bound,
+    Estimates,
+    EstimatorOptions,
+    GroupedProducts,
+    OperatorBreakdown,
+    Residency,
+)
 from phaze_opt.estimate.sparse_products import run_sparse, spared_bytes, sparse_codes
 from phaze_opt.graph.operator import Operator, VectorKind
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of

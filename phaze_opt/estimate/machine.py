@@ -1,7 +1,7 @@
 """A GPU as operators see it: rates, launch, and the fitted shares of them that are reached.
 
 The terms (names as in docs/validation.md): an operator takes ``launch + busy``; a matmul is busy for the longer of
-computing (and storing what is not hidden) and moving its operands (`estimate.machine_matmul`), a vector operator for
+computing (and storing what is not hidden) and moving its operands (`estimate.machine_operators`), a vector operator for
 ``bytes / (bandwidth x efficiency)``. Every share is 1, and every extra 0, unless something was
 fitted: then the model is the roofline with tiles.
 

@@ -1,4 +1,7 @@
-"""Operators as columns: each matmul shape once, vector work by kind, HBM bytes; tables that kernels read and fill."""
+"""Operators as columns: each matmul shape once, vector work by kind, HBM bytes; tables that kernels read and fill.
+
+What operators have to do with the buffer, as columns that kernels read.
+"""
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
@@ -6,11 +9,48 @@ from typing import NamedTuple, overload
 
 import numpy as np
 
-from phaze_opt.estimate.buffer_columns import BufferColumns, compile_buffer_use
-from phaze_opt.graph.buffer_use import Operand
-from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, VectorKind
+from phaze_opt.graph.operator import CoreType, Matmul, Operand, Operator, OperatorKind, VectorKind
 from phaze_opt.record.arrays import Flags, Floats, Indices, Ints
 from phaze_opt.workload.sparsity import Pattern
+
+OPERANDS = tuple(Operand)
+"""Order of what `BufferColumns.held` calls an operand."""
+
+
+class BufferColumns(NamedTuple):
+    """`BufferUse` of operators; operator o has rows starts[o] to starts[o + 1] of a table.
+
+    Attributes:
+        held_starts: of ``held``, shape (num_operators + 1,).
+        held: address, size, bytes moved otherwise and place in `OPERANDS`, shape (num_held, 4).
+        taken_starts: of ``taken``, shape (num_operators + 1,).
+        taken: first address and the one behind the last, shape (num_ranges, 2).
+        operand_bytes: of the left and the right operand of the matmul, shape (num_operators, 2).
+    """
+
+    held_starts: Ints
+    held: Ints
+    taken_starts: Ints
+    taken: Ints
+    operand_bytes: Ints
+
+
+def compile_buffer_use(operators: Sequence[Operator]) -> BufferColumns:
+    """Columns of a sequence of operators, in its order."""
+    uses = [operator.buffer for operator in operators]
+    held = [(one.address, one.size, one.num_bytes, OPERANDS.index(one.operand)) for use in uses for one in use.held]
+    return BufferColumns(
+        held_starts=_starts([len(use.held) for use in uses]),
+        held=np.array(held, np.int64).reshape(-1, 4),
+        taken_starts=_starts([len(use.taken) for use in uses]),
+        taken=np.array([span for use in uses for span in use.taken], np.int64).reshape(-1, 2),
+        operand_bytes=np.array([(use.left_bytes, use.right_bytes) for use in uses], np.int64).reshape(-1, 2),
+    )
+
+
+def _starts(counts: Sequence[int]) -> Ints:
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)]).astype(np.int64)
+
 
 VECTOR_KINDS = tuple(VectorKind)
 """Order of the columns of `CompiledOperators.vector_elements`."""
@@ -23,7 +63,7 @@ class MatmulShapes:
 
     ``left_elements`` are those in memory behind a left operand, m x k where it lies there as it is. ``left_scale`` and
     ``right_scale`` are bytes of the operands over those of k steps, where k counts what an array keeps of a sparse
-    product (`estimate.sparse_products`); 1 of any other.
+    product (`estimate.analytic`); 1 of any other.
     """
 
     batch: Ints

@@ -16,8 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from phaze_opt.estimate.operator_table import CompiledOperators, MatmulShapes, OperatorColumns, Results, RowTables
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
-from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.estimate.protocol import Estimates, EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.flexibility import CORE_SPLIT, LOOP_ORDER, SWITCHES, TILINGS, shapes_of
 from phaze_opt.hardware.pipelining import FoldCycles, fold_cycles

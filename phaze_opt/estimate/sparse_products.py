@@ -12,8 +12,8 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 
 from phaze_opt.estimate.operator_table import CompiledOperators, MatmulShapes
-from phaze_opt.estimate.options import EstimatorOptions
 from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls
+from phaze_opt.estimate.protocol import EstimatorOptions
 from phaze_opt.graph.operator import OperatorKind
 from phaze_opt.hardware.sparse_array import SparseArray, sparse_array_of
 from phaze_opt.record.arrays import Floats, Indices, Ints

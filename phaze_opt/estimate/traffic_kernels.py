@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from phaze_opt.estimate.buffer_columns import BufferColumns
-from phaze_opt.estimate.operator_table import OperatorColumns
+from phaze_opt.estimate.operator_table import BufferColumns, OperatorColumns
 from phaze_opt.hardware.flexibility import Tiling
 from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled

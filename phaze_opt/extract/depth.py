@@ -3,7 +3,7 @@
 Two modules are alike if their classes, the shapes of their parameters and buffers and all plain values that they hold
 are the same, but for the numbers that say which of the layers each is. That those that are left run the same
 operations, and are wired the same way, is checked on what was recorded (`extract.folding`); that the others run what
-these run, and nothing runs beside them, on a run of both models (`extract.whole_model`).
+these run, and nothing runs beside them, on a run of both models (`extract.extracting`).
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract.exporting import count_parameters, quiet
+from phaze_opt.extract.exporting import ATTENTION_KERNEL, count_parameters, quiet, register_attention
 from phaze_opt.extract.extracting import extract
-from phaze_opt.extract.own_operations import ATTENTION_KERNEL, register_attention
 from phaze_opt.extract.training_step import Size, StepInput, TrainingStep, step_module
 from phaze_opt.extract.versions import TORCH, TRANSFORMERS
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE, TracedModel

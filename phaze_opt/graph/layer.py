@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from phaze_opt.graph.buffer_use import NO_BORDER, PhaseBorder
-from phaze_opt.graph.operator import OperatorGraph
+from phaze_opt.graph.operator import NO_BORDER, OperatorGraph, PhaseBorder
 
 
 @dataclass(frozen=True, slots=True)

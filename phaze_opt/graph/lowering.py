@@ -8,12 +8,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from phaze_opt.graph.attention import is_attention_core
-from phaze_opt.graph.buffer_use import BufferUse, PhaseBorder
-from phaze_opt.graph.holds import find_border, find_holds
 from phaze_opt.graph.layer import BorderTensor, LayerGraph
-from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, OperatorKind, Phase, VectorKind, VectorWork
+from phaze_opt.graph.operator import (
+    BufferUse,
+    CoreType,
+    Operator,
+    OperatorGraph,
+    OperatorKind,
+    Phase,
+    PhaseBorder,
+    VectorKind,
+    VectorWork,
+)
 from phaze_opt.graph.program import Node, Program, Tensor, TensorRole
-from phaze_opt.graph.residency import buffer_uses
+from phaze_opt.graph.residency import buffer_uses, find_border, find_holds
 from phaze_opt.workload.sparsity import SparseWeights
 from phaze_opt.workload.training import Optimizer
 

@@ -1,4 +1,12 @@
-"""Operators and operator graphs: what the estimator prices and the scheduler orders."""
+"""Operators and operator graphs: what the estimator prices and the scheduler orders.
+
+What operators share through the chip's buffer: tensors that may be held between them, and where these lie.
+
+Sizes and addresses are whole bytes, and none depends on a chip: addresses lie in a buffer without end, of which a chip
+has the first so many bytes (`graph.residency`).
+
+`ShardingOptions`: what sharding does beyond plain tensor parallelism.
+"""
 
 import math
 from collections.abc import Collection, Iterable
@@ -6,9 +14,158 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.buffer_use import NO_BUFFER_USE, BufferUse, Hold
 from phaze_opt.hardware.network import CollectiveKind as CollectiveKind  # noqa: PLC0414 (graphs name kinds too)
+from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.sparsity import Pattern
+
+
+class Operand(StrEnum):
+    """What a tensor is to the product of an operator: its left or right operand, or anything else, its result too."""
+
+    LEFT = "left"
+    RIGHT = "right"
+    REST = "rest"
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """Bytes that one operator of a graph need not move to or from HBM where a tensor is held."""
+
+    operator: int
+    num_bytes: int
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """A tensor that may be held from one operator of a graph to a later one, both included.
+
+    A hold of one operator alone is no tensor but room that its tiles can use.
+
+    Attributes:
+        tensor: its name; holds of one tensor may follow one another.
+        first, last: the operators, by their places in the graph.
+        num_bytes: its size.
+        savings: what holding all of it saves.
+    """
+
+    tensor: str
+    first: int
+    last: int
+    num_bytes: int
+    savings: tuple[Saving, ...]
+
+    @property
+    def is_room(self) -> bool:
+        """Whether it is room for tiles."""
+        return self.first == self.last
+
+
+@dataclass(frozen=True, slots=True)
+class PhaseBorder:
+    """What operators of a phase move of the tensors at their layer's border, and of its weights.
+
+    Attributes:
+        entering: every read of the tensor that comes from the layer run before; None where none is one tensor alone.
+        leaving: the write of the one that goes to the layer run after.
+        weights: the first read of every weight: later ones may be held anyway.
+    """
+
+    entering: Hold | None = None
+    leaving: Hold | None = None
+    weights: tuple[Saving, ...] = ()
+
+
+NO_BORDER = PhaseBorder()
+"""Of phases that have nothing to do with neighbours."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOperand:
+    """Bytes that an operator need not move where a hold is on chip; in part where only a part of it is.
+
+    Attributes:
+        address: of the hold's first byte.
+        size: bytes of the hold.
+        num_bytes: that the operator moves of it otherwise.
+        operand: what it is to the operator.
+    """
+
+    address: int
+    size: int
+    num_bytes: int
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class BufferUse:
+    """What an operator has to do with the buffer.
+
+    Attributes:
+        left_bytes, right_bytes: of the operands of its matmul; 0 without one.
+        held: what it need not move.
+        taken: addresses that held tensors have while it runs: ranges (start, stop), apart and increasing.
+    """
+
+    left_bytes: int = 0
+    right_bytes: int = 0
+    held: tuple[HeldOperand, ...] = ()
+    taken: tuple[tuple[int, int], ...] = ()
+
+
+NO_BUFFER_USE = BufferUse()
+"""Of operators that hold nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShardingOptions:
+    """What sharding does beyond plain tensor parallelism; the defaults leave graphs of design searches as they are.
+
+    Attributes:
+        context: shards of every sequence c. A device has 1/c of the tokens; queries meet all keys, which ring attention
+            passes round (Liu et al. 2023), forward and again backward with their gradients, beside the attention. The
+            shards are of equal work: with a causal mask each takes an early and a late part of the sequence.
+        expert: shards of the experts e over the devices of a stage; None for whole experts over the tensor group.
+        expert_tensor: devices of a tensor group that split each of these experts by channels, which divides the tensor
+            degree; None for all of them.
+        has_kv_replicas: whether a tensor degree above the number of key-value heads, a multiple of it, is allowed:
+            devices that share a head then each hold a copy of it (Megatron-LM does so for grouped queries).
+        has_regathers: whether backward's second gather of sequence shards is an operator.
+        is_published: whether work is that of Phaze's published form, which its placements keep to: a ReLU takes the
+            cycles of a smooth activation, and gate and values of an expert are two products.
+    """
+
+    context: int = 1
+    expert: int | None = None
+    has_kv_replicas: bool = False
+    has_regathers: bool = False
+    expert_tensor: int | None = None
+    is_published: bool = False
+
+    @classmethod
+    def of_plan(cls, plan: ParallelPlan) -> "ShardingOptions":
+        """How a plan shards: copies of key-value heads where it must; groups of experts once the plan asks."""
+        return cls(
+            context=plan.context,
+            expert=plan.expert if plan.has_expert_groups else None,
+            has_kv_replicas=True,
+            has_regathers=plan.is_sequence_parallel,
+            expert_tensor=plan.expert_tensor or None,
+        )
+
+    def __post_init__(self) -> None:
+        """Refuse degrees below 1."""
+        degrees = (("context", self.context), ("expert", self.expert), ("expert_tensor", self.expert_tensor))
+        for name, value in degrees:
+            if value is not None and value < 1:
+                message = f"{name} parallel degree {value} must be at least 1"
+                raise InputError(message, key=name)
+
+
+PLAIN_SHARDING = ShardingOptions()
+"""Tensor parallelism alone, every head on one device."""
+PUBLISHED_SHARDING = ShardingOptions(is_published=True)
+"""The same with the work of Phaze's published form."""
 
 
 class Phase(StrEnum):

@@ -2,14 +2,14 @@
 
 from typing import Protocol, cast
 
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.program import Program
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.training import TrainingSpec
 from phaze_opt.workload.workload import Workload
 
 
 class RecordedWorkload(Workload, Protocol):
-    """What `graph.build`, `graph.sharding` and `graph.flops` ask of every model but a `ModelSpec`."""
+    """What `graph.build`, `graph.sharding` and `graph.sharding` ask of every model but a `ModelSpec`."""
 
     def sharding_obstacle(self, tensor_parallel: int, options: ShardingOptions) -> str | None:
         """Why it cannot be sharded so, as a sentence; None if it can."""

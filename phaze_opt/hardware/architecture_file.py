@@ -51,7 +51,7 @@ _GIVEN_BY = {axis.key: axis.given_by for axis in CHIP_AXES if axis.given_by}
 _KINDS = MappingProxyType({axis.key: axis for axis in CHIP_AXES if axis.choices})
 """Keys that hold the name of a kind."""
 ARCHITECTURE_KEYS = frozenset((*_KEYS, *_WORDS))
-"""All keys of a design; a file with keys of machines besides describes a machine (`hardware.device_file`)."""
+"""All keys of a design; a file with keys of machines besides describes a machine (`hardware.device_catalogue`)."""
 
 
 def read_architecture_file(path: Path, *, kind: str = _FILE_KIND) -> Document:

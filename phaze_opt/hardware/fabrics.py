@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fitted import FittedConstants
-from phaze_opt.hardware.link_rings import ring_shares, torus_shares
 from phaze_opt.hardware.network import CollectiveCurve, CollectiveKind, KindCurve, Protocol
+from phaze_opt.hardware.torus_mapping import ring_shares, torus_shares
 from phaze_opt.record.document import parse_toml
 from phaze_opt.record.suggestions import suggest
 from phaze_opt.units import gb_per_s_to_bytes_per_s

@@ -10,11 +10,17 @@ from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.architecture_file import check_architecture, parse_inline, read_architecture_file
 from phaze_opt.hardware.chip_template import AXES, PEAK, DesignPoint
 from phaze_opt.hardware.constants import Constants, load_constants
-from phaze_opt.hardware.designed_chip import GENERATION, HbmForm, build_accelerator
+from phaze_opt.hardware.designed_chip import GENERATION, HbmForm, accelerator_of, build_accelerator
 from phaze_opt.hardware.device import Device
-from phaze_opt.hardware.device_catalogue import find_device, list_data_names, list_devices, load_device, shipped_devices
-from phaze_opt.hardware.device_chip import accelerator_of
-from phaze_opt.hardware.device_file import device_of, is_device_document
+from phaze_opt.hardware.device_catalogue import (
+    device_of,
+    find_device,
+    is_device_document,
+    list_data_names,
+    list_devices,
+    load_device,
+    shipped_devices,
+)
 from phaze_opt.record.document import Document, parse_toml
 from phaze_opt.record.input_files import is_there, shorten
 from phaze_opt.record.suggestions import known_as, suggest

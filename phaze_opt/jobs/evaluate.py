@@ -24,6 +24,9 @@ from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import CAPEX, Evaluation, EvaluationStatus, broken_budget
 from phaze_opt.objective.headline_range import (
     HeadlineRange,
+    SensitivityCase,
+    SensitivityRow,
+    analyse_sensitivity,
     plans_of_evaluation,
     range_of_design,
     range_of_prices,
@@ -32,7 +35,6 @@ from phaze_opt.objective.headline_range import (
 from phaze_opt.objective.recipe import PricedPhase, recipe_price, recipe_sentence
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions, declarations
-from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
 from phaze_opt.objective.several_models import combine_evaluations
 from phaze_opt.plan.plan_search import RankedPlan, rank_plans
 from phaze_opt.record.suggestions import differ_by_a_letter, suggest

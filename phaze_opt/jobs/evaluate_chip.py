@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
 from phaze_opt.hardware.chip_template import AXIS
 from phaze_opt.hardware.constants import Constants, load_constants
@@ -20,7 +20,7 @@ from phaze_opt.objective.bill import parts_of_design
 from phaze_opt.objective.caveats import Note, notes_about
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.objective.reference_machines import evaluate_references
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.objective.scenario_options import MAX_MICRO_BATCH, SpaceOptions, declarations

@@ -9,15 +9,15 @@ from phaze_opt.cost.clocks import LayerClock, MachineClock, ScheduleClock
 from phaze_opt.cost.operator_timers import power_share
 from phaze_opt.cost.stacks import measured_base
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.guarded import load_estimator
-from phaze_opt.graph.flops import model_flops
+from phaze_opt.estimate.protocol import load_estimator
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.area import check_covered
 from phaze_opt.hardware.constants import Constants, load_constants
+from phaze_opt.hardware.designed_chip import described_chip
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, path_of
 from phaze_opt.hardware.device_catalogue import is_shipped, told_name
-from phaze_opt.hardware.device_chip import described_chip
-from phaze_opt.hardware.economics.device_cost import DeviceParts
-from phaze_opt.hardware.economics.known_parts import parts_of_chip, parts_of_machine
+from phaze_opt.hardware.economics.device_cost import DeviceParts, parts_of_chip, parts_of_machine
 from phaze_opt.hardware.economics.prices import load_prices
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.network import Cluster, Network
@@ -27,7 +27,6 @@ from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, power_w_of
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import constants_with, has_die, link_rate, with_link_rate
 from phaze_opt.hardware.spreads import load_spreads
-from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.jobs import evaluate_request
 from phaze_opt.jobs.evaluate_chip import NO_DIE, called, micro_batches
 from phaze_opt.jobs.evaluate_request import DEFAULT_DTYPE, EvaluateRequest, MachineOptions
@@ -38,7 +37,7 @@ from phaze_opt.objective.compile import compile_steps
 from phaze_opt.objective.evaluation import Provenance
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_ranking, job_digest
 from phaze_opt.objective.plan_options import check_can_fuse, check_fuser, cut_places, no_plan_fault, plan_choices
-from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.objective.scenario import build_space, form_of, node_limit
 from phaze_opt.objective.scenario_options import ScenarioOptions, SpaceOptions, declarations
 from phaze_opt.objective.scheduled_plan import FusedPlan, PlannedModel, fuse_best_plan

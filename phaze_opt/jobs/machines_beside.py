@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from phaze_opt.errors import InputError
 from phaze_opt.graph.any_model import AnyModel
 from phaze_opt.hardware.constants import Constants
+from phaze_opt.hardware.designed_chip import described_chip
 from phaze_opt.hardware.device_catalogue import told_name
-from phaze_opt.hardware.device_chip import described_chip
 from phaze_opt.hardware.presets import PHAZE_REFERENCE, TPU_V4, find_machine
 from phaze_opt.hardware.silicon.die_report import DieReport, die_of
 from phaze_opt.hardware.silicon.silicon import has_die

@@ -92,7 +92,7 @@ def read_machines(files: Sequence[Path] | None, watch: Watch) -> DeviceCatalogue
     Raises:
         InputError: a fault of a file, by line and key.
     """
-    from phaze_opt.hardware.device_file import read_devices
+    from phaze_opt.hardware.device_catalogue import read_devices
 
     if not files:
         return None

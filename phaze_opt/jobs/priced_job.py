@@ -12,11 +12,10 @@ from phaze_opt.hardware.silicon.die_report import DieReport
 from phaze_opt.objective.bill import Bill, PriceRow
 from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.headline_range import HeadlineRange
+from phaze_opt.objective.headline_range import HeadlineRange, SensitivityRow
 from phaze_opt.objective.plan_evaluation import PlannedJob
-from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.objective.recipe import RecipePrice
-from phaze_opt.objective.sensitivity import SensitivityRow
 from phaze_opt.plan.launch_flags import LaunchFlags, launch_flags, maxtext_flags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.workload.software import launch_sizes, refusals

@@ -52,9 +52,9 @@ def profile_on_chip(model: AnyModel, options: ProfileOptions, *, num_devices: in
         InputError: an option breaks a rule, or the model cannot be run so.
     """
     from phaze_opt.cost.model_profile import profile_model
-    from phaze_opt.estimate.guarded import load_estimator
+    from phaze_opt.estimate.protocol import load_estimator
     from phaze_opt.graph.build import build_model_graph
-    from phaze_opt.graph.sharding_options import ShardingOptions
+    from phaze_opt.graph.operator import ShardingOptions
     from phaze_opt.hardware.networks import load_network
     from phaze_opt.hardware.presets import load_architecture
     from phaze_opt.hardware.silicon.silicon import constants_with

@@ -5,8 +5,15 @@ from dataclasses import dataclass
 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.economics.device_cost import DeviceCost, DeviceParts, device_cost, embodied_kg
-from phaze_opt.hardware.economics.known_parts import chip_cost, parts_of_chip, parts_of_chips
+from phaze_opt.hardware.economics.device_cost import (
+    DeviceCost,
+    DeviceParts,
+    chip_cost,
+    device_cost,
+    embodied_kg,
+    parts_of_chip,
+    parts_of_chips,
+)
 from phaze_opt.hardware.economics.ownership import Ownership, RunCost, own_cluster, training_run, usd_of_a_second
 from phaze_opt.hardware.economics.prices import DEFAULT_GRID, grid_g_per_kwh, prices_with
 from phaze_opt.hardware.silicon.silicon import has_die, link_rate

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from phaze_opt.graph.any_model import AnyModel
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.hardware.accelerator import Accelerator
+from phaze_opt.hardware.area import Buffer, buffers_of, format_size
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, hbm_bandwidth_bytes_per_s
@@ -19,7 +20,6 @@ from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.silicon.chip_silicon import chip_area_mm2, chip_power_w
 from phaze_opt.hardware.silicon.die_report import FITTED_ARRAY_SHARE, die_of
 from phaze_opt.hardware.silicon.silicon import has_die
-from phaze_opt.hardware.table_coverage import Buffer, buffers_of, format_size
 from phaze_opt.objective.chip_limits import binding_limits, design_of, ends_of, free_keys
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario

@@ -8,10 +8,9 @@ import numpy as np
 from phaze_opt.cost.compiled_step import CompiledStep, forward_again, partly_again
 from phaze_opt.estimate.collectives import collective_s, group_dimensions, sent_bytes
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.model_graph import ModelGraph
-from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
-from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
+from phaze_opt.graph.operator import PUBLISHED_SHARDING, CoreType, Operator, OperatorGraph, Phase
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.network import NetworkDimension
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.arrays import Flags, Floats, Ints

@@ -6,16 +6,15 @@ from dataclasses import replace
 from phaze_opt import __version__
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.guarded import load_estimator
-from phaze_opt.estimate.protocol import CompilingEstimator, Estimates
+from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, load_estimator
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
+from phaze_opt.hardware.area import check_covered
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import GENERATION, build_accelerator
 from phaze_opt.hardware.presets import is_machine
 from phaze_opt.hardware.silicon.chip_silicon import area_mm2_of, over_reticle, power_w_of
 from phaze_opt.hardware.silicon.silicon import has_die, with_link_rate
-from phaze_opt.hardware.table_coverage import check_covered
 from phaze_opt.objective.best_placement import PlacedModel, place_model, schedule_options, verify_placed
 from phaze_opt.objective.bill import own_chips
 from phaze_opt.objective.bound_phases import POOL_MICRO_BATCHES, MakespanBounds, PhasePools, pool_chips

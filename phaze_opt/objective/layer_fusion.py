@@ -20,9 +20,8 @@ from phaze_opt.cost.step_time import StageTimes, StepTime
 from phaze_opt.errors import PluginError
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import OperatorGraph, OperatorKind
+from phaze_opt.graph.operator import OperatorGraph, OperatorKind, ShardingOptions
 from phaze_opt.graph.residency import with_reserve
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.hardware.network import Network
 from phaze_opt.plugins import PluginGroup, load_plugin, plugin_code
 from phaze_opt.record.arrays import Flags, Floats, Ints

@@ -30,7 +30,7 @@ from phaze_opt.objective.evaluation import (
     unbuildable,
 )
 from phaze_opt.objective.layer_fusion import FusedStep
-from phaze_opt.objective.plan_metrics import ChipStep, plan_energy_j, plan_utilisations, tell_causes
+from phaze_opt.objective.metrics import ChipStep, plan_energy_j, plan_utilisations, tell_causes
 from phaze_opt.placement.problem import LayerSpan, PlacementResult, PlacementStatus, Stage
 from phaze_opt.plan.plan_search import Machine, PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
@@ -53,7 +53,7 @@ class PlannedJob:
         accelerator: its chip, described as designs are.
         area_mm2, tdp_w: of one device; None where not published.
         num_devices: of the cluster.
-        flops_per_sample: matmul FLOPs of forward and backward (`graph.flops`).
+        flops_per_sample: matmul FLOPs of forward and backward (`graph.sharding`).
         peak_flops_per_s: of one device, in the format of the matmuls.
         max_area_mm2, max_tdp_w: budgets; None is no budget.
         constants: of a designed chip; None of a machine that exists.

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Any
 
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.sparse_array import DENSE, sparse_array_of
 from phaze_opt.objective.evaluation import Evaluation, TimeBreakdown
 from phaze_opt.workload.sparsity import Pattern, RecipeKind, SparsePhase, SparseRecipe, SparseWeights

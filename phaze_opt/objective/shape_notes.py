@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.flops import unmasked_share
+from phaze_opt.graph.sharding import unmasked_share
 from phaze_opt.graph.traced.sharding_by_dataflow import vocabulary_sizes
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
 from phaze_opt.objective.caveats import Note

@@ -15,9 +15,8 @@ import numpy as np
 from phaze_opt.errors import InputError
 from phaze_opt.placement import kernels
 from phaze_opt.placement.kernels import STEP, WORKING_SET, Options, chain_of, rules_of, stage_values
-from phaze_opt.placement.options import pack_options
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementResult, PlacementStatus
-from phaze_opt.placement.solve import describe_placement
+from phaze_opt.placement.solve import describe_placement, pack_options
 from phaze_opt.record.arrays import Floats, Ints
 from phaze_opt.record.compiled import compiled
 

@@ -212,7 +212,7 @@ def _stages_s(  # noqa: PLR0917 - kernels take no keywords
     """Sum over the stages of a plan of their loads, the largest, how many there are, the least transfer between two.
 
     Args:
-        rows: of `cost.price_rows.price_rows`.
+        rows: of `cost.price_kernel.price_rows`.
         plan: which one.
         own: shape (layers, 5), s.
         parts: least of the embedding, of an equal unit and of the head, s.
@@ -249,7 +249,7 @@ def _plan_bound_s(  # noqa: PLR0917 - kernels take no keywords
     """Bound below the step of one plan over all cuts and recomputations of its stages, s.
 
     Args:
-        rows: of `cost.price_rows.price_rows`.
+        rows: of `cost.price_kernel.price_rows`.
         units: as `degree_bounds_s` takes them.
         may: likewise.
         held: of the plan, shape (3,).
@@ -295,7 +295,7 @@ def degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
     """Bounds below the step of plans over all cuts and recomputations of their stages.
 
     Args:
-        rows: of `cost.price_rows.price_rows`; plans recompute and, without interleaving, are cut in any way.
+        rows: of `cost.price_kernel.price_rows`; plans recompute and, without interleaving, are cut in any way.
         units: of the model, of every kind, shape (kinds,).
         may: whether stages may recompute nothing, attention, everything; shape (3,).
         held: the most blocks that stages of each plan hold if they recompute nothing, attention at most, or anything;
@@ -321,7 +321,7 @@ def least_degree_bounds_s(  # noqa: PLR0917 - kernels take no keywords
     each of them: a chip needs its own of no plan for which that is more than its least so far.
 
     Args:
-        rows: of `cost.price_rows.price_rows`.
+        rows: of `cost.price_kernel.price_rows`.
         units: as `degree_bounds_s` takes them.
         may: likewise.
         layer_s: likewise; the more alike chips that follow one another are, the fewer bounds are needed.

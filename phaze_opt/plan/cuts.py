@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
-from phaze_opt.cost.cut_table import CutReading, CutTable
+from phaze_opt.cost.stage_costs import CutReading, CutTable
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
 from phaze_opt.cost.step_traffic import set_members
 from phaze_opt.record.arrays import Flags, Floats

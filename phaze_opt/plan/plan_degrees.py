@@ -12,11 +12,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from phaze_opt.cost.compiled_step import CompiledStep, blocks_of
-from phaze_opt.cost.cut_table import CutTable, build_cut_table
 from phaze_opt.cost.plan_memory import PlanMemory
 from phaze_opt.cost.price_step import LayerTimes, StageDevices, price_step
-from phaze_opt.cost.stage_costs import StageChoices, list_stage_choices
-from phaze_opt.cost.stage_spans import list_spans, spans_between
+from phaze_opt.cost.stage_costs import (
+    CutTable,
+    StageChoices,
+    build_cut_table,
+    list_spans,
+    list_stage_choices,
+    spans_between,
+)
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.hardware.network import Network
 from phaze_opt.plan.cuts import (

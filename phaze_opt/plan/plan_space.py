@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from phaze_opt.errors import InputError
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.record.arrays import Flags, Indices
 from phaze_opt.record.input_files import shorten
 from phaze_opt.workload.plan import (

@@ -11,8 +11,7 @@ import numpy as np
 
 from phaze_opt.cost.compiled_step import BLOCK, CompiledStep
 from phaze_opt.cost.plan_memory import TableStages, list_table_stages
-from phaze_opt.cost.stage_costs import choice_bytes
-from phaze_opt.cost.stage_spans import StageSpans, list_spans
+from phaze_opt.cost.stage_costs import StageSpans, choice_bytes, list_spans
 from phaze_opt.cost.step_table import StepTable
 from phaze_opt.record.arrays import Flags, Floats, Indices, Ints
 from phaze_opt.workload.plan import Recompute

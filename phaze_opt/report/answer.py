@@ -10,7 +10,7 @@ from phaze_opt.objective.caveats import Note
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.goals import Goal, goal_values
 from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
-from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.plan.plan_search import RankedPlan
 from phaze_opt.report.bill import run_sentence as training_sentence

@@ -29,7 +29,7 @@ from phaze_opt.report.text import (
 )
 
 if TYPE_CHECKING:
-    from phaze_opt.objective.sensitivity import SensitivityRow
+    from phaze_opt.objective.headline_range import SensitivityRow
 
 CAUSES = (
     ("tensor_cores_s", "tensor cores", "the tensor cores: matrix products take"),

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from phaze_opt.cost.plan_memory import PlanMemory
 from phaze_opt.cost.stacks import measured_rows, shared_and_own, unmeasured_parts
 from phaze_opt.objective.evaluation import Evaluation
-from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.plan.launch_flags import LaunchFlags
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.report.chip import silicon_words

@@ -13,8 +13,7 @@ from phaze_opt.jobs.machines_beside import rate_of
 from phaze_opt.jobs.priced_job import PricedJob, RankedJob, throughput_ratio
 from phaze_opt.objective.caveats import notes_to_json
 from phaze_opt.objective.evaluation import evaluation_to_json
-from phaze_opt.objective.price_setting import PriceSetting
-from phaze_opt.objective.priced_as import priced_as, priced_to_json
+from phaze_opt.objective.priced_as import PriceSetting, priced_as, priced_to_json
 from phaze_opt.plan.plan_search import PlanRanking, RankedPlan
 from phaze_opt.record.plain_data import field_values
 from phaze_opt.report.answer import fastest_sentence, gain_of_fastest, range_to_json

@@ -4,15 +4,31 @@ As in `tree_search`, operators are placed in the order of their starts, each as 
 partial schedules that placed the same operators only those not dominated are kept, and of operators that are
 interchangeable only one is tried. A level holds at most ``width`` partial schedules, the most promising by their bound;
 where none had to be dropped, the search is a proof (decision 0146).
+
+Operators that may be exchanged in any completion of a partial schedule: heads of attention, experts, copies.
+
+Two operators not yet placed are interchangeable where swapping them, together with what belongs to each of them alone,
+changes nothing: latencies and cores agree, what follows agrees, and so does what else it waits for. A successor belongs
+to an operator alone where all else that it waits for has no copy in the block, as the softmax of a head belongs to its
+scores, and the context of a head, which waits for the values of all heads as well, to its softmax.
+
+A block whose schedules were searched through: what no schedule undercuts on one set of latencies bounds all others.
+
+Proof trees bound their leaves by vectors, which see neither how few cores are filled nor that work waits for one
+operator. Where that leaves a gap, a search over partial schedules (`beam_search`) may end without a schedule below a
+target. The latencies, the target and vectors that cut such a search are kept; whoever checks it searches again
+(docs/certificate.md).
 """
 
+import math
 import time
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.record.arrays import Flags, Floats
+from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.schedule.beam_kernels import (
     BeamTables,
     Candidates,
@@ -23,10 +39,131 @@ from phaze_opt.schedule.beam_kernels import (
     select_level,
 )
 from phaze_opt.schedule.block_data import BlockProblem, BlockState
-from phaze_opt.schedule.interchange import interchangeable_classes
+from phaze_opt.schedule.dual_program import best_dual
+from phaze_opt.schedule.duals import TYPE_BITS, DualVector, work_vector
+from phaze_opt.schedule.problem import Cores
 from phaze_opt.schedule.set_bound import SetBound, SetPrices, work_prices
 from phaze_opt.schedule.structure import TC_BIT, VC_BIT
 from phaze_opt.schedule.tree_search import UNPLACED
+
+
+@dataclass(frozen=True, slots=True)
+class _Trees:
+    """What belongs to each operator alone, for one rule of belonging.
+
+    Attributes:
+        classes: (n,) operators whose trees have the same shape, latencies, and other predecessors and successors.
+        owned: operators of the tree of each, itself included.
+        outside: other predecessors and successors of each tree, by which trees of a class agree.
+    """
+
+    classes: tuple[int, ...]
+    owned: tuple[frozenset[int], ...]
+    outside: tuple[frozenset[int], ...]
+
+
+def interchangeable_classes(problem: BlockProblem) -> Ints:
+    """(n,) classes of operators that may be exchanged once both may start."""
+    predecessors, successors = _neighbours(problem)
+    colours = refined_colours(problem)
+    sizes = Counter(colours)
+
+    def has_no_copy_beside(operator: int, successor: int) -> bool:
+        return all(sizes[colours[other]] == 1 for other in predecessors[successor] if other != operator)
+
+    def is_sole(operator: int, successor: int) -> bool:
+        return predecessors[successor] == [operator]
+
+    trees = _trees(problem, predecessors, successors, has_no_copy_beside)
+    plain = _trees(problem, predecessors, successors, is_sole)
+    sound = _sound_classes(trees)
+    names = [(is_ok, trees.classes[i] if is_ok else plain.classes[i]) for i, is_ok in enumerate(sound)]
+    known: dict[tuple[bool, int], int] = {}
+    return np.array([known.setdefault(name, len(known)) for name in names], dtype=np.int64)
+
+
+def refined_colours(problem: BlockProblem) -> list[int]:
+    """Colours such that operators of one colour have the same latencies and the same colours before and after them."""
+    predecessors, successors = _neighbours(problem)
+    operators = range(len(problem))
+    keys: list[Hashable] = [(problem.block.masks[i], problem.one_core[i], problem.spread[i]) for i in operators]
+    colours = _numbered(keys)
+    while True:
+        keys = [
+            (
+                colours[i],
+                tuple(sorted(colours[j] for j in predecessors[i])),
+                tuple(sorted(colours[j] for j in successors[i])),
+            )
+            for i in operators
+        ]
+        refined = _numbered(keys)
+        if len(set(refined)) == len(set(colours)):
+            return refined
+        colours = refined
+
+
+def _numbered(keys: Sequence[Hashable]) -> list[int]:
+    known: dict[Hashable, int] = {}
+    return [known.setdefault(key, len(known)) for key in keys]
+
+
+def _neighbours(problem: BlockProblem) -> tuple[list[list[int]], list[list[int]]]:
+    predecessors: list[list[int]] = [[] for _ in range(len(problem))]
+    successors: list[list[int]] = [[] for _ in range(len(problem))]
+    for before, after in problem.block.edges:
+        predecessors[after].append(before)
+        successors[before].append(after)
+    return predecessors, successors
+
+
+def _trees(
+    problem: BlockProblem,
+    predecessors: Sequence[Sequence[int]],
+    successors: Sequence[Sequence[int]],
+    is_own: Callable[[int, int], bool],
+) -> _Trees:
+    """Trees from the last operator to the first; ``is_own`` tells whether a successor belongs to an operator alone."""
+    count = len(problem)
+    known: dict[Hashable, int] = {}
+    classes = [0] * count
+    owned: list[frozenset[int]] = [frozenset()] * count
+    outside: list[frozenset[int]] = [frozenset()] * count
+    for i in range(count - 1, -1, -1):
+        follow: list[tuple[bool, int, tuple[int, ...]]] = []
+        mine, others = {i}, set[int]()
+        for j in successors[i]:
+            if is_own(i, j):
+                beside = tuple(sorted(k for k in predecessors[j] if k != i))
+                follow.append((True, classes[j], beside))
+                mine |= owned[j]
+                others |= outside[j] | set(beside)
+            else:
+                follow.append((False, j, ()))
+                others.add(j)
+        key = (problem.block.masks[i], problem.one_core[i], problem.spread[i], tuple(sorted(follow)))
+        classes[i] = known.setdefault(key, len(known))
+        owned[i], outside[i] = frozenset(mine), frozenset(others)
+    return _Trees(tuple(classes), tuple(owned), tuple(outside))
+
+
+def _sound_classes(trees: _Trees) -> list[bool]:
+    """Whether the trees of each operator's class share nothing, and nothing beside them is in one of them.
+
+    Then a swap of two of them moves each operator once and leaves all else where it was.
+    """
+    members: dict[int, list[int]] = {}
+    for i, name in enumerate(trees.classes):
+        members.setdefault(name, []).append(i)
+    sound = [True] * len(trees.classes)
+    for group in members.values():
+        moved = frozenset[int]().union(*(trees.owned[i] for i in group))
+        is_sound = len(moved) == sum(len(trees.owned[i]) for i in group)
+        is_sound = is_sound and not any(trees.outside[i] & moved for i in group)
+        for i in group:
+            sound[i] = is_sound
+    return sound
+
 
 # Prices for what is left when these shares of the operators have started bound the deeper levels better.
 LATER_SHARES = (0.25, 0.5, 0.75)
@@ -208,3 +345,72 @@ def price_tails(problem: BlockProblem, prices: Sequence[SetPrices]) -> Floats:
         ordered = later[np.argsort(-tails[later], kind="stable")]
         tails[i] = max(tails[i], float((values[:, ordered].cumsum(axis=1) + tails[ordered]).max()))
     return tails
+
+
+MAX_OPERATORS = 40
+"""Operators of a block at most: searches of more seldom end."""
+MAX_WIDTH = 2_000
+"""Partial schedules of a level; some 50 ms on 16 operators."""
+MAX_STATES = 10_000
+"""Partial schedules over all levels; a checker, which knows weaker bounds, looks at five times as many."""
+SHORT = 1e-10
+"""Relative distance by which the target is lowered once it is proved: who searches again may round otherwise."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SearchedBlock:
+    """No schedule of a block with these latencies, on these many cores or fewer, is shorter than ``makespan``.
+
+    Attributes:
+        cores: of each type.
+        one_core, spread: (n,) latencies of the operators, all positive, s.
+        makespan: s.
+        vectors: that cut the search.
+    """
+
+    cores: Cores
+    one_core: Floats
+    spread: Floats
+    makespan: float
+    vectors: tuple[DualVector, ...]
+
+    def bounds(self, one_core_s: Floats, spread_s: Floats, cores: Ints) -> Floats:
+        """Bounds of the makespan on many designs (the oracle of `DualPool.bounds_and_choices`).
+
+        Where all latencies are at least r times these, a schedule with its starts divided by r is one for these, and it
+        still is where there are more cores.
+
+        Args:
+            one_core_s: (num_architectures, n) L, s.
+            spread_s: (num_architectures, n) I, s.
+            cores: (num_architectures, 2) of each type.
+
+        Returns:
+            (num_architectures,) r times the makespan; 0 where there are more cores.
+        """
+        least = np.minimum((one_core_s / self.one_core).min(axis=1), (spread_s / self.spread).min(axis=1))
+        bounds: Floats = np.where((cores <= np.array(self.cores)).all(axis=1), self.makespan * least, 0.0)
+        return bounds
+
+
+def search_block(problem: BlockProblem, *, target_s: float) -> SearchedBlock | None:
+    """Search for a schedule shorter than a target.
+
+    Args:
+        problem: the block on one design.
+        target_s: s.
+
+    Returns:
+        The proof that there is none; None if there is one, if an operator takes no time, or if the search is too long.
+    """
+    if min(problem.shortest) <= 0.0 or len(problem) > MAX_OPERATORS:
+        return None
+    prices = LevelStage(problem, deadline=math.inf).prices()
+    # Operators that are alike are not merged: whoever searches again need not know how.
+    search = BeamSearch(problem, prices, merges_alike=False)
+    answer = search.run(cutoff=target_s, width=MAX_WIDTH, deadline=math.inf)
+    if answer.start is not None or not answer.is_complete or answer.num_states > MAX_STATES:
+        return None
+    latencies = np.array(problem.one_core), np.array(problem.spread)
+    works = [work_vector(problem.block, bit, problem.exclusivity) for bit in TYPE_BITS]
+    return SearchedBlock(problem.cores, *latencies, target_s * (1.0 - SHORT), (best_dual(problem), *works))

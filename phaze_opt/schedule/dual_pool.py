@@ -7,8 +7,8 @@ import numpy as np
 
 from phaze_opt.record.arrays import Floats, Ints, ShortInts
 from phaze_opt.record.compiled import compiled
+from phaze_opt.schedule.beam_search import SearchedBlock
 from phaze_opt.schedule.block_data import BlockProblem
-from phaze_opt.schedule.block_search import SearchedBlock
 from phaze_opt.schedule.dual_program import DualProgram
 from phaze_opt.schedule.duals import TYPE_BITS, DualVector, work_vector
 from phaze_opt.schedule.problem import Cores, Exclusivity

@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.area import area_um2_table, buffers_of, refusal_of
 from phaze_opt.hardware.chip_template import AXES, AXIS, Axis, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
 from phaze_opt.hardware.silicon.silicon import Silicon
-from phaze_opt.hardware.table_coverage import buffers_of, refusal_of
 from phaze_opt.record.document import Document, read_toml
 from phaze_opt.record.input_files import Bounds, is_number, shorten
 from phaze_opt.record.suggestions import suggest

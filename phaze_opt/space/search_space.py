@@ -24,7 +24,7 @@ from phaze_opt.hardware.chip_template import (
 )
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import HbmForm, chips_of
-from phaze_opt.hardware.economics.known_parts import chip_cost
+from phaze_opt.hardware.economics.device_cost import chip_cost
 from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.silicon.chip_silicon import Dies, chip_area_mm2, die_power_w
 from phaze_opt.hardware.silicon.silicon import Silicon, constants_with

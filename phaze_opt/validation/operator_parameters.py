@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from types import MappingProxyType
 
-from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP
+from phaze_opt.estimate.calibrated import AWAITED_GROUP, HOST_CALL_S, LAUNCH_S, SYSTOLIC_GROUP, TRACED_GROUP
 from phaze_opt.estimate.machine import (
     BEST_GROUP,
     EIGHT_BIT,
@@ -13,7 +13,6 @@ from phaze_opt.estimate.machine import (
     is_awaited_gpu,
     operator_group,
 )
-from phaze_opt.estimate.systolic_machine import AWAITED_GROUP, HOST_CALL_S, LAUNCH_S
 from phaze_opt.hardware.device import ComputePath, Device, element_bytes
 from phaze_opt.hardware.device_catalogue import DeviceCatalogue
 from phaze_opt.validation.family import FitParameter

@@ -6,7 +6,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from phaze_opt.estimate.calibrated import SYSTOLIC_GROUP, TRACED_GROUP
+from phaze_opt.estimate.calibrated import AWAITED_GROUP, SYSTOLIC_GROUP, TRACED_GROUP, SystolicOperators, systolic_terms
 from phaze_opt.estimate.machine import (
     ACCUMULATOR_BYTES,
     BEST_GROUP,
@@ -18,11 +18,9 @@ from phaze_opt.estimate.machine import (
     maker_of,
     operator_group,
 )
-from phaze_opt.estimate.machine_matmul import MatmulTerms, matmul_terms
-from phaze_opt.estimate.machine_vector import RowOperator, VectorMachine, row_operator_s
+from phaze_opt.estimate.machine_operators import MatmulTerms, RowOperator, VectorMachine, matmul_terms, row_operator_s
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.protocol import Bound
-from phaze_opt.estimate.systolic_machine import AWAITED_GROUP, SystolicOperators, systolic_terms
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle, element_bytes, path_of
 from phaze_opt.hardware.device_catalogue import shipped_devices

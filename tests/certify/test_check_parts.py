@@ -25,8 +25,8 @@ from phaze_opt.certify.check.problem_data import ModelData, PhaseGraph, throughp
 from phaze_opt.certify.check.solutions import PhaseLatencies, replay
 from phaze_opt.errors import CertificateError, VerificationError
 from phaze_opt.estimate.protocol import Estimates
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.operator import CoreType, Phase
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.chip_template import CHIP_AXES, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import chips_of
@@ -214,7 +214,7 @@ def test_cyclic_orders_prove_nothing_of_operators_without_length(length_s):
 
 def test_what_is_no_estimator_is_refused(certificates, monkeypatch):
     certificate = read_certificate(certificates["typed"]).certificate
-    monkeypatch.setattr("phaze_opt.estimate.guarded.load_plugin", lambda group, name: object())
+    monkeypatch.setattr("phaze_opt.estimate.protocol.load_plugin", lambda group, name: object())
     with pytest.raises(CertificateError, match="'analytic' lacks one of name, estimate"):
         problem_data.check_problem(certificate)
 

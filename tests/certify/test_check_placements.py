@@ -9,7 +9,7 @@ from kits.placers import brute_force_batch_time
 
 from phaze_opt.certify.certificate import BOUND_SLACK, SolvedModel, SolvedStage
 from phaze_opt.certify.check.solutions import placed_batch_time
-from phaze_opt.objective.bound_placement import bound_batch_times, build_relaxation
+from phaze_opt.objective.bounds import bound_batch_times, build_relaxation
 from phaze_opt.placement.problem import PlacementStatus
 from phaze_opt.placement.solve import solve_placement
 

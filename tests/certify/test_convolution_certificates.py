@@ -15,9 +15,9 @@ from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.convolutions import batch_norm, convolution
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operations import HARD_SWISH
+from phaze_opt.graph.operator import PUBLISHED_SHARDING, ShardingOptions
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.recurrent import RecurrentShape, lstm
-from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING, ShardingOptions
+from phaze_opt.graph.traced.rules.recurrent import RecurrentShape, lstm
 from phaze_opt.objective import compile as compile_module
 from phaze_opt.workload.chain import ChainCut
 from phaze_opt.workload.model import ModelSpec

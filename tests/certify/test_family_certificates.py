@@ -11,8 +11,8 @@ from planned_certificate import planned_scenario, write_planned_certificate
 from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.certify.check.plans.admitted import is_shardable
 from phaze_opt.cost.step_time import step_times
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.plan.plan_search import step_memory
 
 EXACT = 1e-12

@@ -21,7 +21,7 @@ from phaze_opt.certify.check.problem_data import PHASES, check_problem
 from phaze_opt.certify.exact_solution import solved_fusion
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import certify
-from phaze_opt.certify.robust.objective_prover import SharedGraphs
+from phaze_opt.certify.robust.prover import SharedGraphs
 from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions, problem_in
 from phaze_opt.errors import CertificateError, InputError
 from phaze_opt.hardware.accelerator import table_of

@@ -95,7 +95,7 @@ def test_best_designs_are_the_best_of_brute_force():
 
 def test_a_proof_that_cannot_be_closed_states_the_gap(monkeypatch):
     monkeypatch.setattr("phaze_opt.certify.point_proof.TREE_NODES", (1, 1, 1))
-    monkeypatch.setattr("phaze_opt.schedule.block_search.MAX_OPERATORS", 0)
+    monkeypatch.setattr("phaze_opt.schedule.beam_search.MAX_OPERATORS", 0)
     scenario = small_scenario(exclusivity=Exclusivity.TYPE)
     problem = small_problem(scenario, small_space(num_tc=(3,), num_vc=(8,), tc_width=(16, 32)))
     proof = assert_proves_brute_force(problem, tolerance=0.0)

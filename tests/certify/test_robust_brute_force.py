@@ -9,10 +9,8 @@ import pytest
 from robust_toys import make_problem, make_space
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
-from phaze_opt.certify.robust import objective_prover
 from phaze_opt.certify.robust.analyse import analyse_robustness
-from phaze_opt.certify.robust.objective_prover import ObjectiveProver
-from phaze_opt.certify.robust.prover import Worth
+from phaze_opt.certify.robust.prover import ObjectiveProver, Worth
 from phaze_opt.certify.robust.result import ConclusionKind, RobustOptions, RobustResult
 from phaze_opt.certify.robust.worlds import (
     ConstantValue,
@@ -198,7 +196,7 @@ def test_a_point_is_solved_again_while_its_gap_is_open_and_that_helps(
         asked.append(effort)
         return SimpleNamespace(evaluation=solves[effort])
 
-    monkeypatch.setattr(objective_prover, "solve_point", solve)
+    monkeypatch.setattr(prover, "solve_point", solve)
     monkeypatch.setattr(ObjectiveProver, "_worth", lambda _, solved: Worth(*solved))
     found = prover.evaluate(world, 3)
     assert (found.value, found.value_upper) == expected

@@ -12,7 +12,7 @@ from test_fused_certificates import fused_problem
 
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.robust.analyse import prove_front
-from phaze_opt.certify.robust.objective_prover import SharedGraphs
+from phaze_opt.certify.robust.prover import SharedGraphs
 from phaze_opt.certify.robust.result import RobustOptions
 from phaze_opt.certify.robust.worlds import build_worlds, find_assumptions, problem_in
 from phaze_opt.hardware.accelerator import table_of

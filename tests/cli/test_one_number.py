@@ -11,9 +11,9 @@ from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.jobs import evaluate as price_job
 from phaze_opt.objective.evaluate import Objective
+from phaze_opt.objective.headline_range import analyse_sensitivity
 from phaze_opt.objective.scenario import CommonMean, build_scenario
 from phaze_opt.objective.scenario_options import ScenarioOptions
-from phaze_opt.objective.sensitivity import analyse_sensitivity
 from phaze_opt.record.plain_data import from_plain
 from phaze_opt.report.text import format_share, format_time
 from phaze_opt.workload.config import load_model

@@ -14,7 +14,7 @@ from phaze_opt.certify.check.check import check_certificate
 from phaze_opt.objective.goals import PARETO_AXES, FrontAxis
 from phaze_opt.objective.headline_range import HeadlineRange, RangePart, machine_error
 from phaze_opt.objective.least_within import FrontMember, LeastDesign, LeastOf, choices_of
-from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.report.answer import near_sentence, overturn_sentence
 from phaze_opt.report.front import (
     FrontMachine,

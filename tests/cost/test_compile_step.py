@@ -15,8 +15,8 @@ from phaze_opt.cost.step_traffic import stage_group
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph, OperatorKind
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.network import Cluster, Network, NetworkDimension, Topology
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, RecomputePolicy

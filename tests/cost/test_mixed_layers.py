@@ -18,11 +18,10 @@ from phaze_opt.errors import InputError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
 from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import shared_bytes
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import OperatorGraph
-from phaze_opt.graph.sharding import sharding_obstacle
+from phaze_opt.graph.sharding import model_flops, sharding_obstacle
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network

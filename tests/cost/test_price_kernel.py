@@ -5,8 +5,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from phaze_opt.cost.price_kernel import plan_bounds_s, plan_prices_s
-from phaze_opt.cost.price_rows import (
+from phaze_opt.cost.price_kernel import (
     GATHER,
     GRADIENT,
     LENGTH,
@@ -16,6 +15,8 @@ from phaze_opt.cost.price_rows import (
     SELECTIVE,
     TRANSFER,
     PriceRows,
+    plan_bounds_s,
+    plan_prices_s,
 )
 from phaze_opt.cost.step_time import StageLoads, StepRules, lower_s, step_times
 

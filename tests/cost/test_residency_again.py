@@ -8,8 +8,7 @@ import pytest
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step, forward_again, partly_again
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.graph.buffer_use import NO_BUFFER_USE
-from phaze_opt.graph.operator import Operator
+from phaze_opt.graph.operator import NO_BUFFER_USE, Operator
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted

@@ -6,7 +6,7 @@ import pytest
 from phaze_opt.cost import clocks
 from phaze_opt.cost.clocks import ScheduleClock
 from phaze_opt.cost.compiled_step import AGAIN, compile_step
-from phaze_opt.estimate.guarded import load_estimator
+from phaze_opt.estimate.protocol import load_estimator
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.schedule.problem import Exclusivity, ScheduleOptions
 from phaze_opt.schedule.solve import solve_compiled

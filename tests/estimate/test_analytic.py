@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from kits.plain_estimator import check_restated
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
-from phaze_opt.estimate.protocol import Bound, Estimator
+from phaze_opt.estimate.protocol import Bound, Estimator, EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.graph.operator import (
     Collective,
     CollectiveKind,
@@ -23,8 +22,8 @@ from phaze_opt.graph.operator import (
     VectorWork,
 )
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
+from phaze_opt.hardware.area import access_energies
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.energy import access_energies
 from phaze_opt.plugins import PluginGroup, load_plugin
 
 CHIP = Accelerator(

@@ -9,13 +9,11 @@ from kits.one_array import CUBE, ONE_ARRAY
 
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms, design_terms
+from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms, design_terms, systolic_terms
 from phaze_opt.estimate.machine import MachineModel, vector_s
-from phaze_opt.estimate.machine_matmul import matmul_s
-from phaze_opt.estimate.machine_operators import attention_s, operator_seconds
+from phaze_opt.estimate.machine_operators import attention_s, matmul_s, operator_seconds
 from phaze_opt.estimate.operator_table import compile_operators
 from phaze_opt.estimate.protocol import Bound
-from phaze_opt.estimate.systolic_machine import systolic_terms
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
 from phaze_opt.hardware.accelerator import AcceleratorTable, table_of
 from phaze_opt.hardware.device_catalogue import load_device

@@ -5,7 +5,7 @@ from kits.collectives import CollectiveConformance
 from kits.one_array import CUBE, ONE_ARRAY
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast, Residency
+from phaze_opt.estimate.protocol import EstimatorOptions, FillAndDrain, GlbLimit, Multicast, Residency
 from phaze_opt.testing.estimators import ClosedForm, EstimatorConformance
 
 

@@ -9,17 +9,25 @@ from hypothesis import strategies as st
 from kits.plain_estimator import check_restated, least_traffic, restated_traffic
 
 from phaze_opt.estimate.analytic import LANES, AnalyticEstimator
-from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms
+from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms, SystolicOperators
 from phaze_opt.estimate.machine import HOST, machine_model
 from phaze_opt.estimate.machine_operators import operator_seconds
 from phaze_opt.estimate.operator_table import MatmulShapes, compile_operators
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.estimate.pricing import resident_traffic, tiled_traffic_elements
-from phaze_opt.estimate.protocol import Bound
-from phaze_opt.estimate.systolic_machine import SystolicOperators
-from phaze_opt.graph.buffer_use import BufferUse, HeldOperand, Operand
+from phaze_opt.estimate.protocol import Bound, EstimatorOptions, FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.graph.convolution_shape import ConvolutionShape
-from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
+from phaze_opt.graph.operator import (
+    BufferUse,
+    CoreType,
+    HeldOperand,
+    Matmul,
+    Operand,
+    Operator,
+    OperatorKind,
+    Phase,
+    VectorKind,
+    VectorWork,
+)
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device import ComputePath

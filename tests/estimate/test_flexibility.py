@@ -13,8 +13,8 @@ from kits.plain_estimator import allowed_splits
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.operator_table import MatmulShapes
-from phaze_opt.estimate.options import EstimatorOptions, Multicast
 from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, price_matmuls
+from phaze_opt.estimate.protocol import EstimatorOptions, Multicast
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable
 from phaze_opt.hardware.area import area_um2_table

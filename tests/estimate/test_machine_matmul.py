@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaze_opt.estimate.machine import MachineModel
-from phaze_opt.estimate.machine_matmul import matmul_s, matmul_terms, memory_s
+from phaze_opt.estimate.machine_operators import matmul_s, matmul_terms, memory_s
 
 GPU = MachineModel(
     108,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.estimate.machine_vector import (
+from phaze_opt.estimate.machine_operators import (
     RowOperator,
     VectorMachine,
     elementwise_s,

@@ -11,8 +11,8 @@ from kits.plain_estimator import least_traffic, priced_splits
 
 from phaze_opt.estimate import pricing
 from phaze_opt.estimate.operator_table import MatmulShapes, compile_operators
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, Multicast
 from phaze_opt.estimate.pricing import ArrayRows, MatmulPrices, kept_prices, price_matmuls, tiled_traffic_elements
+from phaze_opt.estimate.protocol import EstimatorOptions, FillAndDrain, Multicast
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 
 extents = st.one_of(st.integers(1, 9), st.sampled_from([63, 64, 65, 128, 200, 1024, 1000, 4096]))

@@ -11,8 +11,8 @@ from kits.plain_estimator import priced_splits, run_cycles
 from phaze_opt.errors import InputError
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.operator_table import MatmulShapes
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain
 from phaze_opt.estimate.pricing import ArrayRows, price_matmuls
+from phaze_opt.estimate.protocol import EstimatorOptions, FillAndDrain
 from phaze_opt.graph.operator import Matmul
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.pipelining import Pipelining, fold_cycles, mac_area, pipelining_of

@@ -10,8 +10,8 @@ import pytest
 
 from phaze_opt.estimate.analytic import AnalyticEstimator
 from phaze_opt.estimate.operator_table import compile_operators
-from phaze_opt.estimate.options import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.estimate.pricing import MatmulPrices, build_array_rows, price_matmuls
+from phaze_opt.estimate.protocol import EstimatorOptions, FillAndDrain, GlbLimit, Multicast
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.space.known_spaces import phaze_space

@@ -9,30 +9,38 @@ import pytest
 from kits.residency import ReplayedOperator, needed_after, replay
 from kits.tape_layers import record
 
-from phaze_opt.estimate import analytic, systolic_machine
+from phaze_opt.estimate import analytic, calibrated
 from phaze_opt.estimate.analytic import AnalyticEstimator
-from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms
+from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms, SystolicOperators, systolic_terms
 from phaze_opt.estimate.operator_table import compile_operators
-from phaze_opt.estimate.options import EstimatorOptions, GlbLimit, Residency
-from phaze_opt.estimate.protocol import Bound, Estimates
-from phaze_opt.estimate.systolic_machine import SystolicOperators, systolic_terms
+from phaze_opt.estimate.protocol import Bound, Estimates, EstimatorOptions, GlbLimit, Residency
 from phaze_opt.graph import operations as ops
-from phaze_opt.graph.buffer_use import BufferUse, HeldOperand, Operand
 from phaze_opt.graph.build import build_programs
 from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.convolutions import batch_norm, convolution
 from phaze_opt.graph.fusion import fuse
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.lowering import lower
-from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase, VectorKind, VectorWork
+from phaze_opt.graph.operator import (
+    BufferUse,
+    CoreType,
+    HeldOperand,
+    Matmul,
+    Operand,
+    Operator,
+    OperatorKind,
+    Phase,
+    VectorKind,
+    VectorWork,
+)
 from phaze_opt.graph.program import Node, Program, Tape, Tensor
-from phaze_opt.graph.recurrent import RecurrentShape, lstm
 from phaze_opt.graph.residency import place_holds
+from phaze_opt.graph.traced.rules.recurrent import RecurrentShape, lstm
 from phaze_opt.hardware.accelerator import AcceleratorTable
+from phaze_opt.hardware.area import access_energies
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
-from phaze_opt.hardware.energy import access_energies
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.testing.problems import random_accelerators
 from phaze_opt.units import MEBI
@@ -270,7 +278,7 @@ def test_machines_that_exist_hold_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     compiled = compile_operators(operators_of("fused"))
     found = []
     for constants in (NONE, PLANNED):
-        for module in (analytic, systolic_machine):
+        for module in (analytic, calibrated):
             monkeypatch.setattr(module, "load_constants", lambda constants=constants: constants)
         assert AnalyticEstimator().options.residency.value == constants.option("residency")
         found.append(SystolicOperators(compiled, device, ComputePath.BF16))

@@ -8,9 +8,8 @@ from kits.collectives import CollectiveConformance, random_dimensions
 from kits.plain_estimator import check_restated
 
 from phaze_opt.estimate.analytic import AnalyticEstimator, chip_rates
-from phaze_opt.estimate.options import EstimatorOptions
 from phaze_opt.estimate.pricing import ChipEnergies, ChipRates
-from phaze_opt.estimate.protocol import Estimates
+from phaze_opt.estimate.protocol import Estimates, EstimatorOptions
 from phaze_opt.graph.operator import (
     CollectiveKind,
     CoreType,

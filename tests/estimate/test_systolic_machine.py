@@ -10,15 +10,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.calibrated import CalibratedEstimator, DesignTerms
+from phaze_opt.estimate.calibrated import (
+    HOST_CALL_S,
+    LAUNCH_S,
+    CalibratedEstimator,
+    DesignTerms,
+    SystolicOperators,
+    systolic_terms,
+)
 from phaze_opt.estimate.operator_table import compile_operators
-from phaze_opt.estimate.systolic_machine import HOST_CALL_S, LAUNCH_S, SystolicOperators, systolic_terms
 from phaze_opt.graph.operator import CoreType, Matmul, Operator, OperatorKind, Phase
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.designed_chip import accelerator_of
 from phaze_opt.hardware.device import ComputePath, MatrixStyle
 from phaze_opt.hardware.device_catalogue import list_devices, load_device
-from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.testing.estimators import random_operators
 from phaze_opt.validation.operators import matmul_operator

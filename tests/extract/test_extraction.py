@@ -18,19 +18,22 @@ from small_configs import CONFIGS
 from traced_flops import forward_flops
 
 from phaze_opt.errors import InputError
-from phaze_opt.extract import whole_model
+from phaze_opt.extract import extracting
 from phaze_opt.extract.depth import KEPT, shallow
 from phaze_opt.extract.exporting import count_parameters, export_step
-from phaze_opt.extract.extracting import extract, num_parameters, traced_of
+from phaze_opt.extract.extracting import extract, is_told_by_few, num_parameters, traced_of
 from phaze_opt.extract.hugging_face import hugging_face_model, hugging_face_step
 from phaze_opt.extract.size_fitting import sample_sizes
 from phaze_opt.extract.torch_module import torch_module_step
 from phaze_opt.extract.training_step import step_module, training_loss
-from phaze_opt.extract.whole_model import is_told_by_few
 from phaze_opt.graph.traced.flat_graph import flatten
-from phaze_opt.graph.traced.traced_file import parse_traced_model, read_traced_model
+from phaze_opt.graph.traced.traced_file import (
+    parse_traced_model,
+    read_traced_model,
+    traced_model_text,
+    write_traced_model,
+)
 from phaze_opt.graph.traced.traced_model import TracedRepeat, TracedRole
-from phaze_opt.graph.traced.traced_writing import traced_model_text, write_traced_model
 
 pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("default")]
 
@@ -243,7 +246,7 @@ def test_texts_and_images_are_compared_unless_a_class_is_named(family, kind, tmp
 
 
 def test_a_loop_over_the_sequence_is_refused_before_it_is_exported(tmp_path, monkeypatch):
-    monkeypatch.setattr(whole_model, "MAX_OPERATIONS", 50)
+    monkeypatch.setattr(extracting, "MAX_OPERATIONS", 50)
     with pytest.raises(InputError, match=r"runs more than 50 operations at b = \d, s = "):
         extract(step_of("llama", tmp_path))
     import torch

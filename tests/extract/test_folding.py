@@ -8,8 +8,8 @@ from phaze_opt.extract.depth import Run
 from phaze_opt.extract.extracting import num_operations, num_parameters, traced_of
 from phaze_opt.extract.folding import fold
 from phaze_opt.graph.traced.flat_graph import flatten
+from phaze_opt.graph.traced.traced_file import traced_model_text
 from phaze_opt.graph.traced.traced_model import TracedNode, TracedRepeat
-from phaze_opt.graph.traced.traced_writing import traced_model_text
 
 BATCHES = (2, 3, 5)
 

@@ -11,10 +11,9 @@ from phaze_opt.errors import InputError
 from phaze_opt.extract.extracting import num_parameters
 from phaze_opt.extract.onnx_file import read_onnx
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.traced.traced_file import read_traced_model
+from phaze_opt.graph.traced.traced_file import read_traced_model, traced_model_text
 from phaze_opt.graph.traced.traced_model import TracedRole
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
-from phaze_opt.graph.traced.traced_writing import traced_model_text
 from phaze_opt.workload.training import TrainingSpec
 
 pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("ignore")]

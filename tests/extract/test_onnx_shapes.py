@@ -3,7 +3,7 @@
 import pytest
 
 from phaze_opt.extract.hugging_face import _refused
-from phaze_opt.extract.onnx_shapes import rescaled
+from phaze_opt.extract.onnx_operations import rescaled
 from phaze_opt.record.document import Document
 
 

@@ -5,12 +5,10 @@ from kits.family_models import RECORDED, model_of
 from kits.graphs import graph_model_flops, layer_model_flops
 
 from phaze_opt.graph.build import build_model_graph, build_programs
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import LayerGraph, shared_bytes
 from phaze_opt.graph.model_graph import ModelGraph
-from phaze_opt.graph.operator import Operator, VectorKind
-from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.operator import Operator, ShardingOptions, VectorKind
+from phaze_opt.graph.sharding import model_flops, sharding_obstacle
 from phaze_opt.workload.block_spec import BlockSpec, QueryKeyNorm
 from phaze_opt.workload.training import AttentionForm, TrainingSpec
 

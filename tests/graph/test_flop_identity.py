@@ -7,9 +7,8 @@ import pytest
 from kits.fewer_cases import every
 from kits.graphs import graph_model_flops, graph_of
 
-from phaze_opt.graph.flops import model_flops, sequence_head_flops
 from phaze_opt.graph.operator import OperatorKind, Phase
-from phaze_opt.graph.sharding import sharding_obstacle
+from phaze_opt.graph.sharding import model_flops, sequence_head_flops, sharding_obstacle
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.software import FusionLevel

@@ -9,13 +9,12 @@ from hypothesis import strategies as st
 from kits.graphs import graph_model_flops, layer_model_flops
 
 from phaze_opt.graph.build import build_model_graph, build_programs
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.fusion import fuse
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.model_graph import ModelGraph
 from phaze_opt.graph.operator import CoreType, OperatorGraph, OperatorKind
 from phaze_opt.graph.program import Program
-from phaze_opt.graph.sharding import sharding_obstacle
+from phaze_opt.graph.sharding import model_flops, sharding_obstacle
 from phaze_opt.workload.config import parse_config
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.software import FusionLevel

@@ -9,11 +9,9 @@ from hypothesis import strategies as st
 from kits.graphs import graph_model_flops, graph_of
 
 from phaze_opt.errors import InputError
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.model_graph import ModelGraph
-from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph
-from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.operator import CollectiveGroup, CollectiveKind, OperatorGraph, ShardingOptions
+from phaze_opt.graph.sharding import model_flops, sharding_obstacle
 from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.software import FusionLevel

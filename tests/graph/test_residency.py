@@ -9,14 +9,31 @@ from hypothesis import strategies as st
 from kits.graphs import graph_of
 from kits.residency import most_saved_bytes, needed_after, replay, saved_bytes, value_of
 
-from phaze_opt.graph.buffer_use import Hold, Operand, Saving
 from phaze_opt.graph.build import build_programs
 from phaze_opt.graph.fusion import fuse
-from phaze_opt.graph.holds import FIRST_BYTES, find_holds, tile_rooms
 from phaze_opt.graph.lowering import lower
-from phaze_opt.graph.operator import Collective, CollectiveKind, CoreType, Matmul, OperatorGraph, OperatorKind, Phase
+from phaze_opt.graph.operator import (
+    Collective,
+    CollectiveKind,
+    CoreType,
+    Hold,
+    Matmul,
+    Operand,
+    OperatorGraph,
+    OperatorKind,
+    Phase,
+    Saving,
+)
 from phaze_opt.graph.program import Fusibility, Node, Program, Tensor, TensorRole
-from phaze_opt.graph.residency import is_on_core, place_holds, run_again, with_reserve
+from phaze_opt.graph.residency import (
+    FIRST_BYTES,
+    find_holds,
+    is_on_core,
+    place_holds,
+    run_again,
+    tile_rooms,
+    with_reserve,
+)
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.software import FusionLevel

@@ -7,9 +7,8 @@ from kits.graphs import graph_model_flops, graph_of, shapes_of
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import CollectiveKind, OperatorGraph
+from phaze_opt.graph.operator import CollectiveKind, OperatorGraph, ShardingOptions
 from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.config import load_model
 
 TOKENS, BATCH = 512, 2

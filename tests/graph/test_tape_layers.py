@@ -10,8 +10,8 @@ from phaze_opt.graph.convolutions import average_pool, batch_norm, convolution, 
 from phaze_opt.graph.operations import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.operator import CoreType, Operator, OperatorKind, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.recurrent import RecurrentShape, ScanShape, gru, lstm, selective_scan
 from phaze_opt.graph.traced.rules.moves import embedding_bag
+from phaze_opt.graph.traced.rules.recurrent import RecurrentShape, ScanShape, gru, lstm, selective_scan
 
 IMAGES = ConvolutionShape(8, 16, 32, (14, 14), (3, 3), padding=(1, 1))
 

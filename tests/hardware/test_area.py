@@ -9,11 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import area_mm2, area_um2_table, load_sram_areas
+from phaze_opt.hardware.area import LogLogTable, area_mm2, area_um2_table, load_sram_areas
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
-from phaze_opt.hardware.interpolation import LogLogTable
 
 CONSTANTS = load_constants()
 SAMPLE = Path(__file__).parent / "data" / "area_sample.csv"

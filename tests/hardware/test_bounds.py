@@ -7,14 +7,14 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from phaze_opt.hardware import architecture_file, network_file
+from phaze_opt.hardware import architecture_file, networks
 from phaze_opt.hardware.chip_template import AXES
-from phaze_opt.hardware.device_table import DeviceTable
+from phaze_opt.hardware.device_catalogue import DeviceTable
 from phaze_opt.hardware.economics.prices import load_prices, price_bounds
 from phaze_opt.record.input_files import Bounds, counts
 from phaze_opt.units import SCALES
 
-TABLES = [DeviceTable, *(each for each in vars(network_file).values() if isinstance(each, type))]
+TABLES = [DeviceTable, *(each for each in vars(networks).values() if isinstance(each, type))]
 TABLES = [each for each in TABLES if issubclass(each, BaseModel)]
 
 

@@ -8,12 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.area import area_mm2, tdp_w
 from phaze_opt.hardware.chip_template import AXES, CHIP_AXES, DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.units import GIBI, MEBI
 

@@ -15,8 +15,7 @@ from phaze_opt.estimate.calibrated import CalibratedEstimator
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
-from phaze_opt.hardware.economics.device_cost import DeviceParts, device_cost
-from phaze_opt.hardware.economics.known_parts import chip_cost
+from phaze_opt.hardware.economics.device_cost import DeviceParts, chip_cost, device_cost
 from phaze_opt.hardware.economics.prices import figures_of, load_prices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.pipelining import Pipelining

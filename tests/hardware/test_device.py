@@ -8,9 +8,9 @@ import pytest
 import phaze_opt.validation
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.designed_chip import CACHE_BYTES_PER_CYCLE, accelerator_of
 from phaze_opt.hardware.device import ComputePath, MatrixStyle
 from phaze_opt.hardware.device_catalogue import find_device, list_data_names, list_devices, load_device
-from phaze_opt.hardware.device_chip import CACHE_BYTES_PER_CYCLE, accelerator_of
 from phaze_opt.hardware.networks import list_networks
 from phaze_opt.hardware.presets import architecture_source, find_machine, load_architecture
 

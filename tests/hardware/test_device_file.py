@@ -7,8 +7,15 @@ import pytest
 from sample_files import ARRAYS, ZEUS
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.device_catalogue import find_device, list_devices, load_device, shipped_devices
-from phaze_opt.hardware.device_file import LAYOUT_KEYS, device_of, read_devices
+from phaze_opt.hardware.device_catalogue import (
+    LAYOUT_KEYS,
+    device_of,
+    find_device,
+    list_devices,
+    load_device,
+    read_devices,
+    shipped_devices,
+)
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import find_machine, load_architecture
 from phaze_opt.record.document import Document, parse_toml

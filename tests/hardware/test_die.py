@@ -10,9 +10,8 @@ from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.chip_template import DesignPoint, PointColumns
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.designed_chip import build_accelerator, chips_of
+from phaze_opt.hardware.designed_chip import accelerator_of, build_accelerator, chips_of
 from phaze_opt.hardware.device_catalogue import load_device
-from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.fabrics import find_fabric, list_fabrics, load_fabric, typical_curve
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted
-from phaze_opt.hardware.link_rings import count_rings, ring_shares, torus_shares
 from phaze_opt.hardware.network import (
     Chunking,
     CollectiveCurve,
@@ -24,8 +23,8 @@ from phaze_opt.hardware.network import (
     Protocol,
     Topology,
 )
-from phaze_opt.hardware.network_file import network_text
-from phaze_opt.hardware.networks import list_networks, load_network, network_source
+from phaze_opt.hardware.networks import list_networks, load_network, network_source, network_text
+from phaze_opt.hardware.torus_mapping import count_rings, ring_shares, torus_shares
 from phaze_opt.record.plain_data import from_plain, to_plain
 
 PLAIN = '[[dimensions]]\ntopology = "switch"\nsize = 4\nbandwidth_gb_per_s = 100\nlatency_us = 0.5\n'

@@ -6,13 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.area import access_energies, area_mm2, load_energy_table, tdp_w, tdp_w_table
 from phaze_opt.hardware.chip_template import DesignPoint
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
-from phaze_opt.hardware.energy import access_energies, load_energy_table
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.power import tdp_w, tdp_w_table
 
 CONSTANTS = load_constants()
 NETWORK = load_network("two-level", num_devices=64, constants=CONSTANTS)

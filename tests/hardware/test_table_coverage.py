@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from phaze_opt.errors import InputError
+from phaze_opt.hardware.area import REACH, buffers_of, check_covered
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.designed_chip import build_accelerator
 from phaze_opt.hardware.device_catalogue import shipped_devices
 from phaze_opt.hardware.presets import load_architecture
-from phaze_opt.hardware.table_coverage import REACH, buffers_of, check_covered
 from phaze_opt.space.known_spaces import phaze_space
 from phaze_opt.units import MEBI
 

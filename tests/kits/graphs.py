@@ -3,8 +3,7 @@
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.model_graph import ModelGraph
-from phaze_opt.graph.operator import Operator, OperatorGraph, OperatorKind, Phase
-from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.operator import Operator, OperatorGraph, OperatorKind, Phase, ShardingOptions
 from phaze_opt.workload.config import load_model
 from phaze_opt.workload.model import ModelSpec
 from phaze_opt.workload.software import FusionLevel

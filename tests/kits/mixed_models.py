@@ -12,11 +12,10 @@ import pytest
 from phaze_opt.graph import build
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.block import record_block
-from phaze_opt.graph.ends import record_front, record_head
-from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.build import record_front, record_head
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.program import Program, Tape
-from phaze_opt.graph.sharding import Sharding, sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
+from phaze_opt.graph.sharding import Sharding, model_flops, sharding_obstacle
 from phaze_opt.workload.block_spec import MlpSpec
 from phaze_opt.workload.chain import ChainCut, cut_between_layers, cut_chain
 from phaze_opt.workload.config import load_model

@@ -6,10 +6,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from phaze_opt.estimate.options import FillAndDrain, GlbLimit, GroupedProducts, Multicast
+from phaze_opt.estimate.protocol import FillAndDrain, GlbLimit, GroupedProducts, Multicast
 from phaze_opt.graph.operator import CoreType, OperatorKind
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.energy import access_energies
+from phaze_opt.hardware.area import access_energies
 from phaze_opt.hardware.pipelining import Pipelining, pipelining_of
 
 

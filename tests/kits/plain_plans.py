@@ -17,8 +17,8 @@ from phaze_opt.cost.price_step import LayerTimes, StackColumns, price_batch
 from phaze_opt.cost.step_traffic import plan_network
 from phaze_opt.errors import InputError
 from phaze_opt.graph.layer import LayerGraph
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.plan.plan_search import Machine
 from phaze_opt.record.near_ties import comparable
 from phaze_opt.workload.model import ModelSpec

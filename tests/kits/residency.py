@@ -7,8 +7,7 @@ import numpy as np
 from scipy.optimize import linprog
 from scipy.sparse import lil_matrix
 
-from phaze_opt.graph.buffer_use import Hold
-from phaze_opt.graph.operator import OperatorKind
+from phaze_opt.graph.operator import Hold, OperatorKind
 from phaze_opt.graph.program import Node, Program, TensorRole
 
 Spans = set[tuple[int, int]]

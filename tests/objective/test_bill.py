@@ -10,8 +10,7 @@ from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import table_of
 from phaze_opt.hardware.device_catalogue import find_device
-from phaze_opt.hardware.economics.device_cost import device_cost
-from phaze_opt.hardware.economics.known_parts import parts_of_machine, priced_process
+from phaze_opt.hardware.economics.device_cost import device_cost, parts_of_machine, priced_process
 from phaze_opt.hardware.economics.prices import changed_prices, load_prices, read_prices
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network

@@ -11,8 +11,7 @@ from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.objective import bounds as bounds_module
-from phaze_opt.objective.bound_placement import bound_batch_times, build_relaxation
-from phaze_opt.objective.bounds import ThroughputBounder, bound_points
+from phaze_opt.objective.bounds import ThroughputBounder, bound_batch_times, bound_points, build_relaxation
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.placement.problem import LayerCosts, PlacementProblem, PlacementStatus, RecomputePolicy
@@ -155,7 +154,7 @@ class PlainEstimator:
 
 
 def test_other_estimators_are_bounded(monkeypatch):
-    monkeypatch.setattr("phaze_opt.estimate.guarded.load_plugin", lambda group, name: PlainEstimator())
+    monkeypatch.setattr("phaze_opt.estimate.protocol.load_plugin", lambda group, name: PlainEstimator())
     slow = Objective(make_scenario("bert-large", devices=32))
     monkeypatch.undo()
     points = draw_points(4, seed=8)

@@ -8,11 +8,10 @@ from kits.scenarios import make_axes, make_scenario
 
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.accelerator import AcceleratorTable
-from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.area import area_um2_table, tdp_w_table
 from phaze_opt.hardware.constants import load_constants
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.die_report import die_of
 from phaze_opt.hardware.silicon.silicon import constants_with, silicon_of

@@ -7,9 +7,8 @@ import pytest
 from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.area import area_mm2, tdp_w
 from phaze_opt.hardware.chip_template import DesignPoint
-from phaze_opt.hardware.power import tdp_w
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.heterogeneous import evaluate_heterogeneous
 from phaze_opt.units import gib_to_bytes

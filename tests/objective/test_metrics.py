@@ -7,8 +7,7 @@ from kits.scenarios import make_point, make_scenario
 
 from phaze_opt.estimate.collectives import transfer_s
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.operator import CollectiveKind
-from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
+from phaze_opt.graph.operator import PUBLISHED_SHARDING, CollectiveKind
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.workload.training import Optimizer

@@ -8,20 +8,20 @@ import pytest
 from phaze_opt.cost.clocks import MachineClock, ScheduleClock
 from phaze_opt.cost.compiled_step import compile_step
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.estimate.guarded import load_estimator
-from phaze_opt.graph.flops import model_flops
+from phaze_opt.estimate.protocol import load_estimator
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.designed_chip import described_chip
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
-from phaze_opt.hardware.device_chip import described_chip
 from phaze_opt.hardware.fitted import load_fitted
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluate import Objective
 from phaze_opt.objective.evaluation import EvaluationStatus, evaluation_from_json, evaluation_to_json
+from phaze_opt.objective.metrics import plan_runs
 from phaze_opt.objective.plan_evaluation import PlannedJob, evaluate_plan, evaluate_ranking, stage_chunks
-from phaze_opt.objective.plan_metrics import plan_runs
 from phaze_opt.objective.scenario import Scenario, make_scenario
 from phaze_opt.placement.problem import RecomputePolicy
 from phaze_opt.plan.plan_search import Machine, rank_plans

@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 from kits.scenarios import make_scenario
 
+from phaze_opt.hardware.area import tdp_w
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.power import tdp_w
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.hardware.silicon.silicon import silicon_of
-from phaze_opt.objective import sensitivity
+from phaze_opt.objective import headline_range
 from phaze_opt.objective.evaluate import Objective
-from phaze_opt.objective.sensitivity import SensitivityCase, SensitivityRow, analyse_sensitivity
+from phaze_opt.objective.headline_range import SensitivityCase, SensitivityRow, analyse_sensitivity
 
 STATIC = "energy.static_w_per_mm2"
 
@@ -21,14 +21,14 @@ def price_rows_of(monkeypatch):
     """Leaves the rows of all assumptions but one kind unpriced: which rows there are is looked at, or these alone."""
 
     def choose(prefix):
-        price = sensitivity._Pricer.row
+        price = headline_range._Pricer.row
 
         def row(self, constants, *, assumption, setting, origin):
             if assumption.startswith(prefix):
                 return price(self, constants, assumption=assumption, setting=setting, origin=origin)
             return SensitivityRow(assumption, setting, origin, 0.0, 0.0, 0.0, 0.0)
 
-        monkeypatch.setattr(sensitivity._Pricer, "row", row)
+        monkeypatch.setattr(headline_range._Pricer, "row", row)
 
     return choose
 

@@ -11,8 +11,7 @@ from kits.placers import random_problem
 from phaze_opt.errors import InputError
 from phaze_opt.hardware.network import Cluster
 from phaze_opt.placement.problem import PlacementProblem, PlacementStatus, RecomputePolicy
-from phaze_opt.placement.shortfall import ACTIVATION_FIELDS
-from phaze_opt.placement.solve import evaluate_placement, solve_placement
+from phaze_opt.placement.solve import ACTIVATION_FIELDS, evaluate_placement, solve_placement
 from phaze_opt.placement.verify import verify_placement
 
 

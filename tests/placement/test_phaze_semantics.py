@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from phaze_opt.errors import InputError, VerificationError
 from phaze_opt.placement.phaze_instance import PhazeChain, PhazeEdge, PhazeInstance, PhazeLayer, load_phaze_instance
 from phaze_opt.placement.phaze_solve import solve_phaze
-from phaze_opt.placement.phaze_verify import evaluate_phaze, verify_phaze
 from phaze_opt.placement.problem import PlacementStatus
+from phaze_opt.placement.verify import evaluate_phaze, verify_phaze
 
 FILES = sorted((Path(__file__).parent / "data").glob("*.json"))
 

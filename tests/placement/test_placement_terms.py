@@ -11,9 +11,8 @@ import pytest
 from kits.placers import brute_force_batch_time, random_problem
 
 from phaze_opt.placement import kernels
-from phaze_opt.placement.options import pack_options
 from phaze_opt.placement.problem import PlacementProblem, RecomputePolicy
-from phaze_opt.placement.solve import solve_placement
+from phaze_opt.placement.solve import pack_options, solve_placement
 from phaze_opt.placement.verify import TimeTerm, recompute_batch_time
 
 DECORATOR = "from phaze_opt.record.compiled import compiled\n"

@@ -19,8 +19,8 @@ from phaze_opt.cost.step_traffic import border_bytes
 from phaze_opt.errors import InputError
 from phaze_opt.graph import operations as ops
 from phaze_opt.graph.any_model import load_any_model
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.program import Program, Tape, TensorRole
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced import folding, layered_model
 from phaze_opt.hardware.network import Network, NetworkDimension, Topology
 from phaze_opt.objective.plan_options import cut_places

@@ -12,7 +12,7 @@ from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.compiled_step import CompiledStep, compile_step
 from phaze_opt.cost.price_step import price_step
 from phaze_opt.cost.stacks import load_stack
-from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.device import ComputePath
 from phaze_opt.hardware.device_catalogue import load_device
 from phaze_opt.hardware.fitted import load_fitted

@@ -14,10 +14,9 @@ from kits.steps import SMALL_MODEL, serial_times
 
 from phaze_opt.cost.clocks import MachineClock
 from phaze_opt.cost.compiled_step import CompiledStep, StepCompiler, compile_step
-from phaze_opt.cost.cut_table import build_cut_table
 from phaze_opt.cost.price_step import LayerTimes, StackColumns, batch_loads, price_step
 from phaze_opt.cost.stacks import list_stacks, load_stack
-from phaze_opt.cost.stage_costs import choice_bytes, list_stage_choices
+from phaze_opt.cost.stage_costs import build_cut_table, choice_bytes, list_stage_choices
 from phaze_opt.cost.step_table import build_batch
 from phaze_opt.cost.step_time import StageLoads, StepRules, step_times
 from phaze_opt.errors import InputError

@@ -15,7 +15,7 @@ from phaze_opt.graph.convolution_shape import ConvolutionShape
 from phaze_opt.graph.convolutions import batch_norm, convolution, max_pool, transposed_convolution
 from phaze_opt.graph.operations import HARD_SIGMOID, HARD_SWISH, RELU6
 from phaze_opt.graph.program import Tape, Tensor
-from phaze_opt.graph.recurrent import RecurrentShape, gru, lstm
+from phaze_opt.graph.traced.rules.recurrent import RecurrentShape, gru, lstm
 
 pytestmark = [pytest.mark.reference, pytest.mark.filterwarnings("default")]
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from kits.family_models import RECORDED, model_of
 
-from phaze_opt.graph.flops import model_flops
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.workload.config import config_of, load_model, parse_config
 from phaze_opt.workload.model_classes import ModelFamily, class_name, row_of
 from phaze_opt.workload.zoo import list_models, read_zoo_text

@@ -10,12 +10,12 @@ from document_model import Whole
 from sample_files import REFUSALS
 
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.device_file import read_devices
+from phaze_opt.hardware.device_catalogue import read_devices
 from phaze_opt.hardware.economics.prices import read_prices
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.record.document import parse_toml
-from phaze_opt.schedule.instance import load_instance
+from phaze_opt.schedule.problem import load_instance
 from phaze_opt.space.known_spaces import load_space
 from phaze_opt.study.files.study_file import read_study
 from phaze_opt.validation.dataset import read_dataset

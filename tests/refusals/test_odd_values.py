@@ -17,13 +17,13 @@ from sample_files import ARRAYS, ZEUS, good_text
 
 from phaze_opt.errors import PhazeOptError
 from phaze_opt.hardware.constants import load_constants
-from phaze_opt.hardware.device_file import read_devices
+from phaze_opt.hardware.device_catalogue import read_devices
 from phaze_opt.hardware.fitted import read_fitted_file
 from phaze_opt.hardware.networks import load_network
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.placement.phaze_instance import load_phaze_instance
 from phaze_opt.record.input_files import shorten
-from phaze_opt.schedule.instance import load_instance
+from phaze_opt.schedule.problem import load_instance
 from phaze_opt.space.known_spaces import load_space
 from phaze_opt.study.files.study_file import read_study
 from phaze_opt.workload.config import load_model

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from phaze_opt.cost.stacks import list_stacks, load_stack, measured_rows
 from phaze_opt.cost.step_time import StepTime
 from phaze_opt.hardware.fitted import load_fitted, read_own_file
-from phaze_opt.objective.price_setting import PriceSetting
+from phaze_opt.objective.priced_as import PriceSetting
 from phaze_opt.objective.software_notes import error_note, gradient_note
 from phaze_opt.report.plans import PART_NAMES, describe_plan, step_table
 from phaze_opt.report.software import choices_table, features_table, measured_table

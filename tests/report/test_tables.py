@@ -9,7 +9,7 @@ from rich.console import Console
 from phaze_opt.hardware.presets import load_architecture
 from phaze_opt.objective.evaluation import Evaluation, EvaluationStatus, TimeBreakdown
 from phaze_opt.objective.goals import Goal, front_indices
-from phaze_opt.objective.sensitivity import SensitivityRow
+from phaze_opt.objective.headline_range import SensitivityRow
 from phaze_opt.report.design import (
     design_table,
     evaluation_contents,

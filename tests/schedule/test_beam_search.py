@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from kits.schedulers import brute_force_makespan, random_problem, serial_sum
 
 from phaze_opt.graph.operator import CoreType
-from phaze_opt.schedule.beam_search import BeamSearch, price_tails
-from phaze_opt.schedule.interchange import interchangeable_classes
+from phaze_opt.schedule.beam_search import BeamSearch, interchangeable_classes, price_tails
 from phaze_opt.schedule.precedence import members
 from phaze_opt.schedule.problem import Cores, Exclusivity, ScheduleProblem
 from phaze_opt.schedule.set_bound import SetBound, SetPrices

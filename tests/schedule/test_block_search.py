@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from kits.schedulers import random_problem
 
-from phaze_opt.schedule.block_search import SearchedBlock, search_block
+from phaze_opt.schedule.beam_search import SearchedBlock, search_block
 from phaze_opt.schedule.dual_pool import DualPool
 from phaze_opt.schedule.duals import dual_bound
 from phaze_opt.schedule.problem import Exclusivity

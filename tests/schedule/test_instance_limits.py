@@ -5,7 +5,7 @@ import json
 import pytest
 
 from phaze_opt.errors import InputError
-from phaze_opt.schedule.instance import MAX_CORES, load_instance
+from phaze_opt.schedule.problem import MAX_CORES, load_instance
 
 NODES = [
     {"id": 0, "core_type": "TC", "latency": 2.0, "intra_op_latency": 1.0},

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from phaze_opt.schedule.instance import load_instance
-from phaze_opt.schedule.problem import ScheduleStatus
+from phaze_opt.schedule.problem import ScheduleStatus, load_instance
 from phaze_opt.schedule.solve import solve_schedule
 from phaze_opt.schedule.verify import verify_schedule
 

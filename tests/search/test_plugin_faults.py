@@ -10,9 +10,9 @@ from toy_runs import search_toy
 
 from phaze_opt.cli.faults import describe_failure
 from phaze_opt.errors import InputError, PluginFaultError
-from phaze_opt.estimate import guarded
+from phaze_opt.estimate import protocol
 from phaze_opt.estimate.protocol import CompilingEstimator
-from phaze_opt.graph.traced.operator_rules import GuardedRule, record_call
+from phaze_opt.graph.traced.operator_rule import GuardedRule, record_call
 from phaze_opt.plugins import PluginGroup, plugin_code
 from phaze_opt.search.config import SearchConfig
 from phaze_opt.track import guard
@@ -143,8 +143,8 @@ HERE = Path(__file__).name
 
 
 def test_an_estimator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guarded, "load_plugin", lambda *_: Broken())
-    estimator = guarded.load_estimator("theirs").with_constants(None)  # type: ignore[arg-type]
+    monkeypatch.setattr(protocol, "load_plugin", lambda *_: Broken())
+    estimator = protocol.load_estimator("theirs").with_constants(None)  # type: ignore[arg-type]
     assert isinstance(estimator, CompilingEstimator)
     assert estimator.name == "broken"
     for call in (estimator.compile, partial(estimator.estimate, ()), partial(estimator.explain, ())):

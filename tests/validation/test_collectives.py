@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from kits.measured_rows import changed
 
-from phaze_opt.hardware.device_file import read_devices
+from phaze_opt.hardware.device_catalogue import read_devices
 from phaze_opt.hardware.fabrics import PROTOCOL_GROUP, CollectiveSoftware, load_fabric, typical_curve
 from phaze_opt.hardware.fitted import FittedConstants, load_fitted, read_own_file
 from phaze_opt.hardware.network import CollectiveKind

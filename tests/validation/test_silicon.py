@@ -12,13 +12,12 @@ import pytest
 from kits.measured_rows import changed, public_rows
 
 from phaze_opt.errors import InputError
-from phaze_opt.hardware.area import area_mm2
+from phaze_opt.hardware.area import area_mm2, tdp_w
 from phaze_opt.hardware.constants import load_constants
+from phaze_opt.hardware.designed_chip import accelerator_of
 from phaze_opt.hardware.device_catalogue import load_device
-from phaze_opt.hardware.device_chip import accelerator_of
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.hardware.networks import load_network
-from phaze_opt.hardware.power import tdp_w
 from phaze_opt.validation.silicon import (
     SILICON,
     Convolution,

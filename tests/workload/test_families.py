@@ -9,7 +9,7 @@ from kits.family_models import RECORDED, model_of
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING, ShardingOptions
+from phaze_opt.graph.operator import PUBLISHED_SHARDING, ShardingOptions
 from phaze_opt.workload.config import load_model, parse_config
 from phaze_opt.workload.model_classes import ModelFamily
 from phaze_opt.workload.training import TrainingSpec

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from phaze_opt.estimate.machine_vector import VectorMachine
+from phaze_opt.estimate.machine_operators import VectorMachine
 from phaze_opt.hardware.device import ComputePath, Device
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats, Indices

@@ -239,5 +239,5 @@ FP32_OPERATORS = Family(
     splits=MappingProxyType({"device": lambda row: row.text("hardware")}),
     scaled_by=("machine", "machine, regime", "size"),
 )
-"""Matmuls by `estimate.machine_simt`, row operators by `estimate.machine_vector`. A shape's measurements on several
+"""Matmuls by `estimate.machine_simt`, row operators by `estimate.machine_operators`. A shape's measurements on several
 devices stay together; a device kept out is priced by its maker's law and its data sheet."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from phaze_opt.estimate.machine_vector import elementwise_s, layer_norm_s, softmax_s
+from phaze_opt.estimate.machine_operators import elementwise_s, layer_norm_s, softmax_s
 from phaze_opt.hardware.device import ComputePath, Device, MatrixStyle
 from phaze_opt.hardware.fitted import FittedConstants
 from phaze_opt.record.arrays import Floats

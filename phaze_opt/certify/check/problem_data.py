@@ -10,17 +10,15 @@ from phaze_opt.certify.certificate import CERTIFICATE_FILE, Certificate
 from phaze_opt.certify.check.report import refuse
 from phaze_opt.errors import PluginError
 from phaze_opt.estimate.collectives import collective_s, group_dimensions
-from phaze_opt.estimate.guarded import load_estimator
-from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
+from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator, load_estimator
 from phaze_opt.graph.build import build_model_graph
-from phaze_opt.graph.flops import model_flops
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.model_graph import ModelGraph
-from phaze_opt.graph.operator import CoreType, Operator, OperatorGraph, Phase
-from phaze_opt.graph.sharding_options import PUBLISHED_SHARDING
+from phaze_opt.graph.operator import PUBLISHED_SHARDING, CoreType, Operator, OperatorGraph, Phase
+from phaze_opt.graph.sharding import model_flops
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.hardware.constants import Constants
-from phaze_opt.hardware.economics.known_parts import chip_cost
+from phaze_opt.hardware.economics.device_cost import chip_cost
 from phaze_opt.hardware.economics.ownership import usd_of_a_second
 from phaze_opt.hardware.economics.prices import prices_with
 from phaze_opt.hardware.network import MAX_DEVICES, MeasuredDimension, Network

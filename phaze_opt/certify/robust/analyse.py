@@ -27,7 +27,6 @@ from phaze_opt.certify.check.files import read_front
 from phaze_opt.certify.finished_tasks import Pieces, ProofPieces, open_pieces
 from phaze_opt.certify.problem import CertifyOptions, CertifyProblem
 from phaze_opt.certify.prove import BUSY, lock_file, require_few_rows
-from phaze_opt.certify.robust.common_dies import bound_common, leanest_alike
 from phaze_opt.certify.robust.conclude import Evidence, conclude
 from phaze_opt.certify.robust.front import (
     FrontProof,
@@ -38,10 +37,17 @@ from phaze_opt.certify.robust.front import (
     with_rows,
     worlds_of_throughput,
 )
-from phaze_opt.certify.robust.least_regret import KeptCost, MinimaxSearch, Restriction, find_minimax, measure_costs
+from phaze_opt.certify.robust.least_regret import (
+    KeptCost,
+    MinimaxSearch,
+    Restriction,
+    bound_common,
+    find_minimax,
+    leanest_alike,
+    measure_costs,
+)
 from phaze_opt.certify.robust.ledger import Ledger
-from phaze_opt.certify.robust.objective_prover import ObjectiveProver, SharedGraphs
-from phaze_opt.certify.robust.prover import ProverBench, RobustProver
+from phaze_opt.certify.robust.prover import ObjectiveProver, ProverBench, RobustProver, SharedGraphs
 from phaze_opt.certify.robust.result import RobustOptions, RobustProgress, RobustResult, RobustStage
 from phaze_opt.certify.robust.worlds import Assumptions, World, build_worlds, find_assumptions, words_of
 from phaze_opt.certify.tasks import Workers

@@ -25,7 +25,7 @@ from phaze_opt.certify.front import KnownGoals, Reach, staircase
 from phaze_opt.certify.point_table import MultiplierTable, ProofState
 from phaze_opt.certify.problem import CertifyProblem
 from phaze_opt.certify.proof import CHUNK_POINTS, Proof, claim_of, do_round
-from phaze_opt.certify.robust.objective_prover import SharedGraphs
+from phaze_opt.certify.robust.prover import SharedGraphs
 from phaze_opt.certify.robust.result import MachineOverWorlds, OverWorlds, RobustOptions
 from phaze_opt.certify.robust.worlds import World, build_worlds, find_assumptions, problem_in, throughput_in
 from phaze_opt.certify.tasks import BoundWork, ProofBench, Workers

@@ -10,13 +10,13 @@ from collections.abc import Iterable
 from phaze_opt.graph.mlp import COMBINE as COMBINED
 from phaze_opt.graph.mlp import DISPATCH
 from phaze_opt.graph.traced.axes import ShardedAs
+from phaze_opt.graph.traced.expert_region import COMBINE
 from phaze_opt.graph.traced.flat_graph import FlatGraph
 from phaze_opt.graph.traced.layer_sharding import LayerSharding, left_of, logits_of
 from phaze_opt.graph.traced.layers import TracedLayer
 from phaze_opt.graph.traced.normalise import regions
 from phaze_opt.graph.traced.normalise import vocabulary as words
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION
-from phaze_opt.graph.traced.normalise.expert_sums import COMBINE
 from phaze_opt.graph.traced.traced_model import TracedNode
 
 LOGITS, QUERY_KEY_VALUE = "logits", "query_key_value"

@@ -6,15 +6,22 @@ from functools import lru_cache
 from math import prod
 
 from phaze_opt.errors import InputError
+from phaze_opt.graph.traced.expert_region import absorb_expert_biases, join_expert_sums
 from phaze_opt.graph.traced.flat_graph import FlatGraph, flatten
 from phaze_opt.graph.traced.folding import CutRule, LayerChain, fold_branches, fold_layers
 from phaze_opt.graph.traced.layer_sharding import LayerSharding
 from phaze_opt.graph.traced.normalise.attention_core import combine_qkv, join_attention
-from phaze_opt.graph.traced.normalise.dependence import drop_unused, fold_constants, plain_products, selecting_weight
-from phaze_opt.graph.traced.normalise.expert_sums import absorb_expert_biases, join_expert_sums
 from phaze_opt.graph.traced.normalise.identities import elide_identities, end_at_losses, plain_names
 from phaze_opt.graph.traced.normalise.regions import absorb_norm_weights, collapse_regions, join_gates
-from phaze_opt.graph.traced.normalise.views import join_splits, lend_lookups, sink_views
+from phaze_opt.graph.traced.normalise.views import (
+    drop_unused,
+    fold_constants,
+    join_splits,
+    lend_lookups,
+    plain_products,
+    selecting_weight,
+    sink_views,
+)
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.sharding_by_dataflow import shard_layer, vocabulary_sizes
 from phaze_opt.graph.traced.traced_file import parse_traced_model

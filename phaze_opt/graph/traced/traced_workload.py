@@ -4,15 +4,14 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, replace
 from math import gcd, prod
 
-from phaze_opt.graph.operator import Matmul, Phase
+from phaze_opt.graph.operator import Matmul, Phase, ShardingOptions
 from phaze_opt.graph.program import Program
 from phaze_opt.graph.sharding import ExpertSizes, Sharding, division_obstacle, expert_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.device_sizes import DeviceSizes, WeightShare, weight_shares
 from phaze_opt.graph.traced.layered_model import LayeredModel, layered_model_of
 from phaze_opt.graph.traced.layers import TracedLayer, count_blocks
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, UNMASKED
-from phaze_opt.graph.traced.operator_rules import operator_rules
+from phaze_opt.graph.traced.operator_rule import operator_rules
 from phaze_opt.graph.traced.record import LayerSettings, record_layer
 from phaze_opt.graph.traced.traced_model import BATCH, SEQUENCE
 from phaze_opt.workload.block_spec import ExpertRouting

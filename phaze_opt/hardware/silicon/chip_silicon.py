@@ -6,12 +6,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from phaze_opt.hardware.accelerator import Accelerator, AcceleratorTable, table_of
-from phaze_opt.hardware.area import area_um2_table
+from phaze_opt.hardware.area import AccessEnergies, access_energies, area_um2_table, tdp_w_table
 from phaze_opt.hardware.constants import Constants
 from phaze_opt.hardware.designed_chip import BANK_RULE
-from phaze_opt.hardware.energy import AccessEnergies, access_energies
 from phaze_opt.hardware.network import Network
-from phaze_opt.hardware.power import tdp_w_table
 from phaze_opt.hardware.silicon.chiplets import delivered_bytes_per_s
 from phaze_opt.hardware.silicon.die_area import DieArea, die_area
 from phaze_opt.hardware.silicon.die_columns import DieColumns, DieRates, dies_of, rates_of

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import product, starmap
 
 from phaze_opt.errors import InputError
-from phaze_opt.estimate.guarded import load_estimator
+from phaze_opt.estimate.protocol import load_estimator
 from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.hardware.constants import Constants, load_constants
 from phaze_opt.hardware.network import MAX_DEVICES

@@ -11,8 +11,8 @@ from kits.fewer_cases import every
 
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import shared_bytes
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced import traced_workload
 from phaze_opt.graph.traced.layered_model import layered_model_of
 from phaze_opt.hardware.constants import load_constants

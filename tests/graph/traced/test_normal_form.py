@@ -6,12 +6,13 @@ import pytest
 
 from phaze_opt.errors import InputError
 from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.program import TensorRole
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.flat_graph import flatten
 from phaze_opt.graph.traced.folding import fold_layers
 from phaze_opt.graph.traced.layered_model import normalised
 from phaze_opt.graph.traced.polynomial import parse_polynomial
+from phaze_opt.graph.traced.traced_file import traced_model_text
 from phaze_opt.graph.traced.traced_model import (
     TensorRef,
     TracedBody,
@@ -23,7 +24,6 @@ from phaze_opt.graph.traced.traced_model import (
     TracedTensor,
 )
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
-from phaze_opt.graph.traced.traced_writing import traced_model_text
 from phaze_opt.workload.training import TrainingSpec
 
 ROLES = {"w": TracedRole.PARAMETER, "c": TracedRole.CONSTANT, "in": TracedRole.INPUT}

@@ -7,8 +7,7 @@ and pooling does not keep its input, which PyTorch needs for its shape alone.
 
 import pytest
 
-from phaze_opt.graph.traced.operator_rule import OperatorRule
-from phaze_opt.graph.traced.operator_rules import operator_rules
+from phaze_opt.graph.traced.operator_rule import OperatorRule, operator_rules
 from phaze_opt.graph.traced.rules.elementwise import (
     ActivationRule,
     BatchNormRule,

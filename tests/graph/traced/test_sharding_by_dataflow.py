@@ -7,8 +7,8 @@ import pytest
 
 from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.graph.build import build_model_graph
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.sharding import sharding_obstacle
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.graph.traced.axes import ShardedAs
 from phaze_opt.workload.training import TrainingSpec
 

@@ -13,9 +13,14 @@ from phaze_opt.errors import InputError
 from phaze_opt.graph.any_model import load_any_model
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.traced.polynomial import Polynomial, parse_polynomial
-from phaze_opt.graph.traced.traced_file import digest_of, parse_traced_model, read_traced_model
+from phaze_opt.graph.traced.traced_file import (
+    digest_of,
+    parse_traced_model,
+    read_traced_model,
+    traced_model_text,
+    write_traced_model,
+)
 from phaze_opt.graph.traced.traced_workload import TracedWorkload
-from phaze_opt.graph.traced.traced_writing import traced_model_text, write_traced_model
 from phaze_opt.workload.training import TrainingSpec
 
 MODELS = Path(__file__).parents[2] / "traced_models"

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from itertools import product
 from math import gcd, prod
 
+from phaze_opt.graph.operator import ShardingOptions
 from phaze_opt.graph.recorded import as_recorded
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.workload.block_spec import BlockSpec, QueryKeyNorm
 from phaze_opt.workload.end_specs import TokenFront
 from phaze_opt.workload.model import transformer_of

@@ -20,9 +20,8 @@ from phaze_opt.certify.certificate import SolvedFusion, SolvedGroup, SolvedPart,
 from phaze_opt.certify.check.plans.layer_sets import BACKWARD, BLOCK, FORWARD, LayerSet, build_set_graph
 from phaze_opt.certify.check.problem_data import PHASES
 from phaze_opt.estimate.protocol import CompilingEstimator, Estimates, Estimator
-from phaze_opt.graph.buffer_use import PhaseBorder
 from phaze_opt.graph.layer import LayerGraph
-from phaze_opt.graph.operator import Operator, OperatorGraph
+from phaze_opt.graph.operator import Operator, OperatorGraph, PhaseBorder
 from phaze_opt.graph.residency import with_reserve
 from phaze_opt.hardware.accelerator import AcceleratorTable
 from phaze_opt.record.arrays import Floats

@@ -10,9 +10,16 @@ from phaze_opt.graph.attention import is_attention_core
 from phaze_opt.graph.build import build_model_graph
 from phaze_opt.graph.layer import LayerGraph
 from phaze_opt.graph.model_graph import ModelGraph
-from phaze_opt.graph.operator import Collective, CollectiveGroup, CollectiveKind, CoreType, Operator, OperatorGraph
+from phaze_opt.graph.operator import (
+    Collective,
+    CollectiveGroup,
+    CollectiveKind,
+    CoreType,
+    Operator,
+    OperatorGraph,
+    ShardingOptions,
+)
 from phaze_opt.graph.residency import operators_again, run_again
-from phaze_opt.graph.sharding_options import ShardingOptions
 from phaze_opt.record.arrays import Floats
 from phaze_opt.workload.plan import ParallelPlan
 from phaze_opt.workload.software import TrainingStack

@@ -7,8 +7,8 @@ from phaze_opt.graph import operations as ops
 from phaze_opt.graph.attention import CONTEXT, FUSED_ATTENTION, SCORES, SOFTMAX, SOFTMAX_DROPOUT
 from phaze_opt.graph.operator import Matmul, VectorKind, VectorWork
 from phaze_opt.graph.program import Tape, Tensor
+from phaze_opt.graph.traced.expert_region import COMBINE
 from phaze_opt.graph.traced.normalise.attention_core import ATTENTION, CAP, DROPOUT, SINKS, WINDOW
-from phaze_opt.graph.traced.normalise.expert_sums import COMBINE
 from phaze_opt.graph.traced.normalise.vocabulary import GROUPED_PRODUCTS
 from phaze_opt.graph.traced.operator_rule import CallOperand, OperatorCall
 from phaze_opt.workload.training import AttentionForm
