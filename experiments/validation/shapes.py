@@ -48,7 +48,7 @@ class Shape:
     meaning: str
 
 
-_MATMUL, _VECTOR = "phaze_opt.estimate.machine_operators", "phaze_opt.estimate.machine_operators"
+_MATMUL = _VECTOR = "phaze_opt.estimate.machine_operators"
 _STEP, _MACHINE = "phaze_opt.cost.price_step", "phaze_opt.estimate.machine"
 _EQUAL_TILES = tuple((a, b, 1.0) for a, b in ((256, 128), (128, 128), (128, 64), (64, 64)))
 _STEEP_TILES = ((256, 128, 1.0), (128, 128, 1.1), (128, 64, 1.4), (64, 64, 2.0))
