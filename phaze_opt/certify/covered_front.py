@@ -21,7 +21,7 @@ from phaze_opt.certify.bounding import BoundRows
 from phaze_opt.certify.covered import DieCover
 from phaze_opt.certify.exact_solution import SolvedPoint
 from phaze_opt.certify.finished_tasks import ProofPieces
-from phaze_opt.certify.front import NEAR, KnownGoals, attained_for, front_of, is_attained
+from phaze_opt.certify.front import NEAR, KnownGoals, attained_for, is_attained, staircase
 from phaze_opt.certify.point_proof import RefineGoal
 from phaze_opt.certify.point_table import Begun, LoweredRows
 from phaze_opt.certify.problem import CertifyProblem
@@ -267,8 +267,7 @@ class FrontCover:
 
     def _front(self, places: Ints, worth: Floats) -> tuple[Ints, Floats]:
         """Of some dies those that none of them beats, and what they are worth, falling."""
-        order = np.lexsort((*self.known.values[places].T[::-1], -worth))
-        kept = order[front_of(self.known.values[places[order]], NEAR)]
+        kept = staircase(worth, self.known.values[places], most=len(places))
         return np.asarray(places[kept]), worth[kept]
 
     def _unmatched(self, places: Ints, rates: Floats, front: Ints, worth: Floats, *, slack: float) -> Ints:

@@ -13,6 +13,7 @@ import numpy as np
 from phaze_opt.objective.goals import FrontAxis
 from phaze_opt.record.arrays import Flags, Floats, Ints
 from phaze_opt.record.compiled import compiled, inlined
+from phaze_opt.record.pareto import undominated
 
 NEAR = 1e-9
 """Relative difference of two values of a goal that are the same: rounding must not put a point on a front."""
@@ -52,15 +53,8 @@ class KnownGoals:
             rates: attained; 0 where nothing is known to be; shape (num_points,).
         """
         solved = np.flatnonzero(rates > 0.0)
-        known, worth = self.values[solved], self.worth(rates[solved])
-        kept: list[int] = []
-        for place in range(len(solved)):
-            is_no_worse = (known <= known[place] * (1.0 + NEAR)).all(axis=1) & (worth >= worth[place] * (1.0 - NEAR))
-            is_better = (known * (1.0 + NEAR) < known[place]).any(axis=1) | (worth * (1.0 - NEAR) > worth[place])
-            is_twin = is_no_worse[:place] & ~is_better[:place]
-            if not (is_no_worse & is_better).any() and not is_twin.any():
-                kept.append(place)
-        return np.asarray(solved[kept], dtype=np.int64)
+        costs = np.column_stack([self.values[solved], -self.worth(rates[solved])])
+        return np.asarray(solved[undominated(costs, NEAR)], dtype=np.int64)
 
     def num_tied(self, places: Ints, rates_upper: Floats, *, least: Floats) -> list[int]:
         """Of each of some points the others of equal known goals whose bound leaves them as good.
@@ -123,7 +117,7 @@ class Reach:
 
 
 def staircase(upper: Floats, known: Floats, *, most: int) -> Ints:
-    """Places of points, the highest bound first, that no earlier of them is as good as in every known goal.
+    """Indices of points, the highest bound first, that no earlier of them is as good as in every known goal.
 
     Args:
         upper: bounds on throughput, shape (num_points,).
@@ -131,13 +125,7 @@ def staircase(upper: Floats, known: Floats, *, most: int) -> Ints:
         most: at most so many.
     """
     order = np.lexsort((*known.T[::-1], -upper))
-    left = known[order]
-    found: list[int] = []
-    while len(order) and len(found) < most:
-        found.append(int(order[0]))
-        is_left = (left * (1.0 + NEAR) < left[0]).any(axis=1)
-        order, left = order[is_left], left[is_left]
-    return np.array(found, dtype=np.int64)
+    return np.asarray(order[front_of(known[order], NEAR, most)], dtype=np.int64)
 
 
 @inlined
@@ -149,25 +137,29 @@ def _is_no_worse(one: Floats, other: Floats, near: float) -> bool:
 
 
 @compiled
-def front_of(known: Floats, near: float) -> Ints:
-    """Places on the front of designs that stand with the largest worth first and, of equal worth, the least known.
+def front_of(known: Floats, near: float, most: int) -> Ints:
+    """Indices on the front of designs that stand with the largest worth first and, of equal worth, the least known.
+
+    A design is off the front where an earlier one is no worse in every known goal: k_j <= k_i (1 + near).
 
     Args:
         known: goals to be minimised, shape (num_designs, num_known).
         near: relative difference of goals that are the same.
+        most: at most so many, the first ones.
     """
     kept = np.empty(len(known), dtype=np.int64)
     count = 0
-    for place in range(len(known)):
-        is_beaten = False
-        # Those found last are nearest, so that they beat most.
+    for index in range(len(known)):
+        if count == most:
+            break
+        is_dominated = False
+        # Those found last are nearest, so that they dominate most.
         for back in range(count):
-            other = kept[count - 1 - back]
-            if _is_no_worse(known[other], known[place], near):
-                is_beaten = True
+            if _is_no_worse(known[kept[count - 1 - back]], known[index], near):
+                is_dominated = True
                 break
-        if not is_beaten:
-            kept[count] = place
+        if not is_dominated:
+            kept[count] = index
             count += 1
     return kept[:count]
 
@@ -216,6 +208,6 @@ def is_attained(known: Floats, needed: Floats, front: Floats, worth: Floats, nea
 def compile_ahead() -> None:
     """Compile all for the arrays of covers: no front of few dies needs them, one of many would wait for them."""
     one = np.ones((1, 1))
-    front_of(one, 0.0)
+    front_of(one, 0.0, 1)
     attained_for(one, one, one[0], 0.0)
     is_attained(one, one[0], one, one[0], 0.0)

@@ -11,6 +11,7 @@ which is at least what the larger one was less the load. So the end never falls 
 
 import numpy as np
 
+from phaze_opt.cost import step_time
 from phaze_opt.cost.price_rows import (
     DATA_OVERLAP,
     EARLIER,
@@ -42,10 +43,8 @@ LOAD, FORWARD_S, BACKWARD_S, UPDATE_S = range(4)
 """Columns of the scratch array: of each run's stages."""
 
 
-@inlined
-def exposed_s(compute_s: float, traffic_s: float, overlap: float) -> float:
-    """What traffic adds to a computation it may overlap with."""
-    return max(compute_s, traffic_s) + (1.0 - overlap) * min(compute_s, traffic_s) - compute_s
+exposed_s = inlined(step_time.exposed_s)
+waits_s = inlined(step_time.waits_s)
 
 
 @compiled
@@ -171,12 +170,8 @@ def _latest_end_s(  # noqa: PLR0917 - kernels take no keywords
         if load > 0.0:
             done += runs[run, LENGTH] * load
             ahead -= runs[run, LENGTH]
-            behind, own = total - done, min(ahead, m - 1.0)
-            to_start = max(0.0, behind - own * stages[run - first, FORWARD_S])
-            to_end = max(0.0, behind - own * stages[run - first, BACKWARD_S])
-            # With so few micro-batches that all go forward before the first comes back, it is one and the same wait.
-            waits = to_start + to_end if m - 1.0 > ahead else max(to_start, to_end)
-            latest = max(latest, done - load + m * load + (waits if ahead > 0.0 else 0.0))
+            waits = waits_s(total - done, ahead, m, stages[run - first, FORWARD_S], stages[run - first, BACKWARD_S])
+            latest = max(latest, done - load + m * load + waits)
     return latest
 
 

@@ -7,11 +7,13 @@ Everything here works on many steps at once, (steps, stages); a single step is o
 """
 
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 
 from phaze_opt.record.arrays import Floats
 
+Times = TypeVar("Times", Floats, float)
 BUSY_PARTS = ("matmul_s", "attention_s", "vector_s", "launch_s", "tensor_s")
 """What a device does of a micro-batch itself, without transfers and parameter traffic; a step waits for all of it."""
 
@@ -270,22 +272,47 @@ def shown_times(stages: StageLoads, rules: StepRules) -> ShownTimes:
     """What each stage takes by itself, whatever the others do."""
     overlap, busy_s = rules.parameter_overlap[:, None], stages.busy_s
     earlier = (rules.num_micro_batches - 1.0) / rules.num_micro_batches
-    exposed = _exposed(busy_s, stages.parameter_s, overlap)
-    reduced = earlier[:, None] * _exposed(busy_s, stages.reduction_s, overlap)
+    exposed = exposed_s(busy_s, stages.parameter_s, overlap)
+    reduced = earlier[:, None] * exposed_s(busy_s, stages.reduction_s, overlap)
     return ShownTimes(
         load_s=busy_s + stages.transfer_s + exposed + reduced,
         # Half of the transfers bring gradients back; what ZeRO 2 reduces is backward's alone.
         backward_s=stages.backward_s + stages.transfer_s / 2.0 + BACKWARD_SHARE * exposed + reduced,
         parameter_s=exposed,
         reduction_s=reduced,
-        gradient_s=_exposed(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None]),
+        gradient_s=exposed_s(stages.backward_s, stages.gradient_s, rules.data_overlap[:, None]),
     )
 
 
-def _exposed(compute_s: Floats, traffic_s: Floats, overlap: Floats) -> Floats:
-    """What traffic adds to a computation it may overlap with: max + (1 - overlap) min - compute."""
+def exposed_s(compute_s: Times, traffic_s: Times, overlap: Times) -> Times:
+    """What traffic adds to a computation it may overlap with: max + (1 - overlap) min - compute.
+
+    Kernels compile this function for numbers (``inlined``), as they do `waits_s`.
+    """
     longer, shorter = np.maximum(compute_s, traffic_s), np.minimum(compute_s, traffic_s)
-    return np.asarray(longer + (1.0 - overlap) * shorter - compute_s)
+    added: Times = longer + (1.0 - overlap) * shorter - compute_s
+    return added
+
+
+def waits_s(behind_s: Times, ahead: Times, num_micro_batches: Times, forward_s: Times, backward_s: Times) -> Times:
+    """What a stage under 1F1B waits for the stages behind it, in one step (`fill_s`), s.
+
+    w_f = max(0, B - a f), w_b = max(0, B - a b), a = min(p - 1 - k, m - 1): the wait is w_f + w_b. It is the larger of
+    the two where m - 1 <= p - 1 - k: so few micro-batches all go forward before the first comes back, and both waits
+    are one. The last stage waits for nothing.
+
+    Args:
+        behind_s: B, one micro-batch through all stages behind this one, s.
+        ahead: p - 1 - k, how many these are.
+        num_micro_batches: m.
+        forward_s: f, one micro-batch through the stage itself, s.
+        backward_s: b, the same of backward.
+    """
+    own = np.minimum(ahead, num_micro_batches - 1.0)
+    first, last = np.maximum(0.0, behind_s - own * forward_s), np.maximum(0.0, behind_s - own * backward_s)
+    both = np.maximum(first, last) + (num_micro_batches - 1.0 > ahead) * np.minimum(first, last)
+    waited: Times = (ahead > 0) * both
+    return waited
 
 
 def fill_s(forward_s: Floats, backward_s: Floats, num_micro_batches: Floats, interleave: Floats) -> Floats:
@@ -315,10 +342,7 @@ def fill_s(forward_s: Floats, backward_s: Floats, num_micro_batches: Floats, int
     before, behind = done - both, done[:, -1:] - done
     started = (both > 0.0).cumsum(axis=1)
     ahead = started[:, -1:] - started
-    own = np.minimum(ahead, m - 1.0)
-    first, last = (np.maximum(0.0, behind - own * passed) for passed in (forward_s, backward_s))
-    # With so few micro-batches that all go forward before the first comes back, it is one and the same wait.
-    waits = np.where(m - 1.0 > ahead, first + last, np.maximum(first, last))
-    ends = np.where(both > 0.0, before + m * both + np.where(ahead > 0, waits, 0.0), 0.0)
+    waits = waits_s(behind, ahead, m, forward_s, backward_s)
+    ends = np.where(both > 0.0, before + m * both + waits, 0.0)
     plain = ends.max(axis=1) - num_micro_batches * slowest
     return np.asarray(np.where(interleave > 1.0, others / interleave, np.clip(plain, 0.0, others)))

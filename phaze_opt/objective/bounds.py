@@ -51,6 +51,7 @@ from phaze_opt.objective.several_models import combine_rates
 from phaze_opt.placement.problem import LayerCosts, RecomputePolicy
 from phaze_opt.placement.solve import POLICY_CODE, NetworkTables, build_network_tables
 from phaze_opt.record.arrays import Floats, Ints, ShortInts
+from phaze_opt.record.pareto import undominated
 
 _FIELDS = ("state_bytes", "gradient_bytes", "stash_bytes", "input_bytes", "working_set_bytes")
 """Fields behind the rows of `Relaxation.per_layer`, in their order."""
@@ -171,7 +172,7 @@ def _data_degrees(
 ) -> tuple[Ints, Floats]:
     """`Relaxation.entry` and ``data``: the data degrees of each (t, stages) that no other one beats in every column."""
     entry = np.zeros((len(degrees), num_layers + 2), dtype=np.int64)
-    rows: list[tuple[float, float, float]] = []
+    rows: list[list[float]] = []
     for option, degree in enumerate(degrees):
         for num_stages in range(1, num_layers + 1):
             entry[option, num_stages] = len(rows)
@@ -181,18 +182,10 @@ def _data_degrees(
                 most = num_devices // stride
                 sync = tables.sync[offset + 1 : offset + most + 1]
                 micro = -(-parts // np.arange(1, most + 1))
-                rows += _undominated(np.column_stack((micro, sync)))
+                distinct: Floats = np.unique(np.column_stack((micro, sync)).astype(np.float64), axis=0)
+                rows += distinct[undominated(distinct)].tolist()
         entry[option, num_layers + 1] = len(rows)
     return entry, np.array(rows, dtype=np.float64).reshape(-1, 3)
-
-
-def _undominated(rows: Floats) -> list[tuple[float, float, float]]:
-    """Rows that no other row is at most as large as in every column, by rising first column; one of equals."""
-    kept: list[tuple[float, float, float]] = []
-    for row in sorted(set(map(tuple, rows.tolist()))):
-        if not any(other[1] <= row[1] and other[2] <= row[2] for other in kept):
-            kept.append(row)
-    return kept
 
 
 CHUNK_ROWS = 4096

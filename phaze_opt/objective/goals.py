@@ -17,6 +17,7 @@ from phaze_opt.hardware.economics.prices import load_prices, prices_with
 from phaze_opt.objective.evaluation import Evaluation
 from phaze_opt.objective.scenario import Scenario
 from phaze_opt.record.arrays import Floats
+from phaze_opt.record.pareto import undominated
 from phaze_opt.record.suggestions import parse_word
 from phaze_opt.space.search_space import SearchSpace
 
@@ -205,15 +206,8 @@ def front_indices(values: Sequence[Sequence[float]], directions: Sequence[str]) 
     """
     if not values:
         return ()
-    signs = np.array([1.0 if direction == "maximize" else -1.0 for direction in directions])
-    gains: Floats = np.asarray(values, dtype=np.float64) * signs
-    kept = []
-    for row, gain in enumerate(gains):
-        is_dominated = ((gains >= gain).all(axis=1) & (gains > gain).any(axis=1)).any()
-        is_twin = (gains[:row] == gain).all(axis=1).any()
-        if not is_dominated and not is_twin:
-            kept.append(row)
-    return tuple(kept)
+    signs = [-1.0 if direction == "maximize" else 1.0 for direction in directions]
+    return tuple(undominated(np.asarray(values, dtype=np.float64) * signs).tolist())
 
 
 def evaluations_digest(scenario: Scenario, constants: Constants) -> str:

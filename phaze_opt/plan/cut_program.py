@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from phaze_opt.cost.price_kernel import waits_s
 from phaze_opt.plan.cut_bound import pipeline_bound_s
 from phaze_opt.record.arrays import Flags, Floats, Indices
 from phaze_opt.record.compiled import compiled
@@ -141,12 +142,7 @@ def extend_label(old: Floats, new: Floats, seconds: Floats, ahead: int, num_micr
     """Put a stage in front of a label; ``ahead`` stages lie behind it."""
     m, behind = num_micro_batches, old[BEHIND]
     load = seconds[FORWARD] + seconds[BACKWARD]
-    own = min(float(ahead), m - 1.0)
-    first, last = max(0.0, behind - own * seconds[FORWARD]), max(0.0, behind - own * seconds[BACKWARD])
-    waits = 0.0
-    if ahead > 0:
-        # With so few micro-batches that all go forward before the first comes back, it is one and the same wait.
-        waits = first + last if m - 1.0 > ahead else max(first, last)
+    waits = waits_s(behind, float(ahead), m, seconds[FORWARD], seconds[BACKWARD])
     new[BEHIND] = behind + load
     new[WHOLE] = max(m * load + waits, load + old[WHOLE])
     new[SLOWEST] = max(old[SLOWEST], load)

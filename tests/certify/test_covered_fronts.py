@@ -83,7 +83,7 @@ def test_kernels_of_fronts_equal_all_pairs(num_known):
     rng = np.random.default_rng(num_known)
     known, worth = rng.integers(1, 9, (60, num_known)).astype(float), rng.integers(1, 9, 60).astype(float)
     order = np.lexsort((*known.T[::-1], -worth))
-    front = order[front_of(known[order], 0.0)]
+    front = order[front_of(known[order], 0.0, len(order))]
     is_no_worse = (known[front] <= known[:, None]).all(axis=2)
     most = np.where(is_no_worse, worth[front], 0.0).max(axis=1)
     assert (most >= worth).all()

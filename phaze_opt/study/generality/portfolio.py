@@ -9,6 +9,7 @@ from phaze_opt.errors import SolverError
 from phaze_opt.objective.scenario import CommonMean
 from phaze_opt.record.arrays import Flags, Floats
 from phaze_opt.record.near_ties import comparable
+from phaze_opt.record.pareto import undominated
 from phaze_opt.study.result import ChipTable
 from phaze_opt.study.scores import CommonDesign, PriceOfGenerality
 
@@ -48,7 +49,8 @@ def best_portfolios(shares: Floats, weights: Floats, mean: CommonMean) -> tuple[
     Returns:
         Ascending indices of chips for each k; fewer than k where more do not help.
     """
-    relevant = np.flatnonzero(~dominated_columns(shares))
+    # Replacing a dominated chip by the one that dominates it lowers no model's share: some best set does without it.
+    relevant = undominated(-shares.T)
     reduced, weights = shares[:, relevant], weights / weights.sum()
     if len(shares) <= MAX_PARTITIONED_MODELS:
         found = _over_partitions(reduced, weights, mean)
@@ -74,25 +76,6 @@ def model_terms(shares: Floats, weights: Floats, mean: CommonMean) -> Floats:
 def terms_above(shares: Floats, weights: Floats, least: float) -> Floats:
     """Terms of the arithmetic mean in which no model may fall below a share: the second choice after the worst case."""
     return np.where(shares >= least, weights[:, None] * shares, FORBIDDEN)
-
-
-def dominated_columns(shares: Floats) -> Flags:
-    """Chips that another chip equals or exceeds for every model; of equal chips all but the first.
-
-    Replacing such a chip by the other one lowers no model's share, so some best set does without it.
-
-    Args:
-        shares: shape (num_models, num_chips).
-    """
-    num_chips = shares.shape[1]
-    is_dominated = np.zeros(num_chips, dtype=np.bool_)
-    for chip in range(num_chips):
-        column = shares[:, chip : chip + 1]
-        no_worse = (shares >= column).all(axis=0)
-        is_better = (shares > column).any(axis=0)
-        is_earlier = np.arange(num_chips) < chip
-        is_dominated[chip] = (no_worse & (is_better | is_earlier)).any()
-    return is_dominated
 
 
 def _over_partitions(shares: Floats, weights: Floats, mean: CommonMean) -> tuple[tuple[int, ...], ...]:

@@ -21,13 +21,7 @@ from phaze_opt.record.arrays import Floats
 from phaze_opt.search.probe import PointBound
 from phaze_opt.study.config import Condition
 from phaze_opt.study.generality.chip_table import build_chip_table, candidate_chips
-from phaze_opt.study.generality.portfolio import (
-    best_portfolios,
-    dominated_columns,
-    mean_of_shares,
-    price_of_generality,
-    solve_portfolio,
-)
+from phaze_opt.study.generality.portfolio import best_portfolios, mean_of_shares, price_of_generality, solve_portfolio
 from phaze_opt.study.result import ChipTable
 from phaze_opt.testing.events import example_evaluation
 
@@ -233,19 +227,6 @@ def test_ten_models_go_through_the_program() -> None:
     assert found[0] == (12,)
     assert found[1] == (10, 11)
     assert found[9] == tuple(range(10))
-
-
-@given(tables())
-@settings(max_examples=60, deadline=None)
-def test_dominated_chips_are_those_that_another_one_matches(table: tuple[Floats, Floats]) -> None:
-    shares, _ = table
-    is_dominated = dominated_columns(shares)
-    kept = shares[:, ~is_dominated]
-    for chip in np.flatnonzero(is_dominated):
-        assert (kept >= shares[:, [chip]]).all(axis=0).any()
-    for one, other in combinations(range(kept.shape[1]), 2):
-        assert (kept[:, one] > kept[:, other]).any()
-        assert (kept[:, other] > kept[:, one]).any()
 
 
 def table_of(values: list[list[float]], weights: list[float] | None = None) -> ChipTable:
