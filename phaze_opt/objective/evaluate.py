@@ -30,7 +30,14 @@ from phaze_opt.objective.evaluation import (
     unbuildable,
 )
 from phaze_opt.objective.metrics import break_down, cause_shares, energy_j, split_makespans, utilisations
-from phaze_opt.objective.plan_evaluation import PlannedJob, PlanTimes, evaluate_plan, layer_schedules, refuse_misfits
+from phaze_opt.objective.plan_evaluation import (
+    PlannedJob,
+    PlanTimes,
+    evaluate_plan,
+    layer_schedules,
+    refuse_misfits,
+    with_rates,
+)
 from phaze_opt.objective.plan_refinement import ChipMakespans
 from phaze_opt.objective.scenario import PLANNED, Scenario
 from phaze_opt.objective.scheduled_plan import (
@@ -443,19 +450,21 @@ class Objective:
         explained = self._estimator.explain(placed.option.core_operators, blank.accelerator)
         columns = placed.option.core_columns.tolist()
         shares = {column: cause_shares(entry) for column, entry in zip(columns, explained, strict=True)}
-        seconds = placement.batch_time_s
-        devices, throughput = self.scenario.cluster.num_devices, self.scenario.global_batch / seconds
+        seconds, budget = placement.batch_time_s, blank.accelerator.hbm_bytes
         busy_tc, busy_vc = utilisations(compiled, placed, blank.accelerator, constants=self.constants)
         joules = energy_j(placed, estimates, blank.area_mm2, training=compiled.training, constants=self.constants)
-        peak = devices * blank.accelerator.peak_flops_per_s
-        return replace(
+        found = with_rates(
             blank,
-            throughput_samples_per_s=throughput,
-            throughput_bound_samples_per_s=self.scenario.global_batch / placed.bound_s,
-            throughput_tokens_per_s=throughput * blank.sequence_length,
-            iteration_time_s=seconds,
-            throughput_per_tdp=throughput / (blank.tdp_w * devices),
-            mfu=throughput * compiled.flops_per_sample / peak,
+            seconds,
+            bound_s=placed.bound_s,
+            global_batch=self.scenario.global_batch,
+            num_devices=self.scenario.cluster.num_devices,
+            flops_per_sample=compiled.flops_per_sample,
+            peak_flops_per_s=blank.accelerator.peak_flops_per_s,
+            memory_excess=min(0.0, max(stage.memory_bytes for stage in placement.stages) / budget - 1.0),
+        )
+        return replace(
+            found,
             tc_utilisation=busy_tc,
             vc_utilisation=busy_vc,
             energy_per_iteration_j=joules,
@@ -464,7 +473,6 @@ class Objective:
             schedules=layer_schedules(placed.option, placed.times),
             breakdown=break_down(placed, split_makespans(placed, estimates, shares=shares)),
             effort=Effort.of(placed.mips, placed.num_placements),
-            constraints=(*blank.constraints, ("memory", _memory_slack(placed, blank.accelerator))),
         )
 
 
@@ -490,9 +498,3 @@ def _out_of_memory(blank: Evaluation, placed: PlacedModel) -> Evaluation:
         constraints=(*blank.constraints, ("memory", max(excess, 1e-6))),
         effort=Effort.of(placed.mips, placed.num_placements),
     )
-
-
-def _memory_slack(placed: PlacedModel, accelerator: Accelerator) -> float:
-    """Peak memory of any stage relative to capacity, minus one: never positive when feasible."""
-    peak = max(stage.memory_bytes for stage in placed.placement.stages)
-    return min(0.0, peak / accelerator.hbm_bytes - 1.0)

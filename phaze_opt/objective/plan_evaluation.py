@@ -168,19 +168,16 @@ def evaluate_plan(
     if fused is not None:
         ranked = replace(ranked, time=fused.time)
     blank = _blank(job)
-    seconds, batch = ranked.time.seconds, job.training.global_batch
-    rate = batch / seconds
-    peak = job.num_devices * job.peak_flops_per_s
-    found = replace(
-        blank,
-        micro_batch=ranked.plan.micro_batch,
-        throughput_samples_per_s=rate,
-        throughput_bound_samples_per_s=max(rate, batch / bound_s) if bound_s else rate,
-        throughput_tokens_per_s=rate * job.training.sequence_length,
-        iteration_time_s=seconds,
-        throughput_per_tdp=0.0 if job.tdp_w is None else rate / (job.tdp_w * job.num_devices),
-        mfu=rate * job.flops_per_sample / peak,
-        constraints=(*blank.constraints, ("memory", ranked.memory.peak_bytes / job.machine.room_bytes - 1.0)),
+    seconds = ranked.time.seconds
+    found = with_rates(
+        replace(blank, micro_batch=ranked.plan.micro_batch),
+        seconds,
+        bound_s=min(seconds, bound_s) or seconds,
+        global_batch=job.training.global_batch,
+        num_devices=job.num_devices,
+        flops_per_sample=job.flops_per_sample,
+        peak_flops_per_s=job.peak_flops_per_s,
+        memory_excess=ranked.memory.peak_bytes / job.machine.room_bytes - 1.0,
     )
     if is_brief:
         return found
@@ -193,6 +190,42 @@ def evaluate_plan(
         breakdown=plan_breakdown(ranked.time),
     )
     return _with_metrics(found, job, step, ranked, known, saved_j=0.0 if fused is None else fused.saved_j)
+
+
+def with_rates(
+    blank: Evaluation,
+    seconds: float,
+    *,
+    bound_s: float,
+    global_batch: int,
+    num_devices: int,
+    flops_per_sample: float,
+    peak_flops_per_s: float,
+    memory_excess: float,
+) -> Evaluation:
+    """An evaluation with the rates that follow from the time of a step.
+
+    Args:
+        blank: what is known before.
+        seconds: of a step.
+        bound_s: what no step is faster than, s.
+        global_batch: samples of a step.
+        num_devices: of the cluster.
+        flops_per_sample: of forward and backward.
+        peak_flops_per_s: of one device.
+        memory_excess: peak memory over capacity, minus one: at most 0.
+    """
+    rate, watts = global_batch / seconds, blank.tdp_w * num_devices
+    return replace(
+        blank,
+        throughput_samples_per_s=rate,
+        throughput_bound_samples_per_s=global_batch / bound_s,
+        throughput_tokens_per_s=rate * blank.sequence_length,
+        iteration_time_s=seconds,
+        throughput_per_tdp=rate / watts if watts else 0.0,
+        mfu=rate * flops_per_sample / (num_devices * peak_flops_per_s),
+        constraints=(*blank.constraints, ("memory", memory_excess)),
+    )
 
 
 def _with_metrics(

@@ -3,7 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -52,6 +52,10 @@ DEFAULTS = ScenarioOptions()
 IDEAL_ESTIMATOR, DEFAULT_ESTIMATOR = "analytic", "calibrated"
 """The estimators that come with the package. The ideal one has no constants beside the package's."""
 OWN_ESTIMATORS = (IDEAL_ESTIMATOR, DEFAULT_ESTIMATOR)
+
+
+_DERIVED = frozenset({"estimator", "layer_fusion", "plans", "recompute", "silicon", "sparsity"})
+"""Fields of a scenario that do not hold what the option of the same name states, but what follows from it."""
 
 
 class PlanSpace(StrEnum):
@@ -272,20 +276,9 @@ def build_scenario(
     return Scenario(
         models=models,
         cluster=Cluster(num_devices=options.devices, network=network),
-        global_batch=options.global_batch,
-        sequence_length=options.sequence_length,
-        optimizer=parse_word(Optimizer, options.optimizer, source="--optimizer"),
-        attention=parse_word(AttentionForm, options.attention, source="--attention"),
-        exclusivity=parse_word(Exclusivity, options.exclusivity, source="--exclusivity"),
         recompute=RecomputePolicy.AUTO if has_plans else _placed_recompute(options),
-        is_sequence_parallel=options.is_sequence_parallel,
-        tensor_parallel=options.tensor_parallel,
         common=common,
-        max_area_mm2=options.max_area_mm2,
-        max_tdp_w=options.max_tdp_w,
-        max_capex_usd=options.max_capex_usd,
         estimator=form.estimator,
-        schedule_gap=options.schedule_gap,
         schedule_nodes=node_limit(options.schedule_gap),
         plans=plan_choices(options, micro_batches, models) if has_plans else None,
         stack=named_stack(options, options.software or DESIGN_SOFTWARE, fitted=load_fitted())
@@ -294,7 +287,19 @@ def build_scenario(
         silicon=chosen_silicon(options, network, space=space),
         sparsity=only_weights(options.sparsity),
         layer_fusion=check_fuser(options.layer_fusion),
+        **_stated(options),
     )
+
+
+def _stated(options: ScenarioOptions) -> dict[str, Any]:
+    """What a scenario holds as the options of the same names state it; words as members of their closed sets."""
+    own = {each.name for each in fields(Scenario)} - _DERIVED
+    stated = {}
+    for name, known in declarations(ScenarioOptions).items():
+        if name in own:
+            value = getattr(options, name)
+            stated[name] = parse_word(known.words(), value, source=known.flag) if known.enumeration else value
+    return stated
 
 
 def node_limit(schedule_gap: float) -> int:

@@ -8,8 +8,8 @@ All that reads or lists these options derives from the fields, in the order they
   name, a goal, a space and assumptions. ``is_required`` says that a command line has to state it;
 - `objective.scenario.build_scenario` and `build_space` make a `Scenario` and a `SearchSpace` of the values.
 
-To add an option: add a field here, its meaning to `Scenario` (annotated with `record.plain_data.later`, so that
-scenarios without it keep their digest), and pass it on in `build_scenario`. Nothing heavy is imported here, so that
+To add an option: add a field here, and one of the same name with its meaning to `Scenario`. `build_scenario` passes it
+on; what is to be derived from it is stated there. Nothing heavy is imported here, so that
 ``--help`` stays quick.
 """
 
