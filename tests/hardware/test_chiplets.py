@@ -225,7 +225,7 @@ def test_an_answer_says_how_many_chiplets_a_chip_has():
     assert said == f"{whole}, arrays that skip 2:4 zeros, db-wls sub-stages, on 2 chiplets"
     usual = {"sparse_array": 1 + SPARSE_KEYS.index("dense"), "pipelining": Pipelining.BASE}
     assert chip_words(chips(**usual).row(0)) == whole
-    assert [called(chips(chiplets=count).row(0)) for count in (0, 1, 2)] == [
+    assert [called(chips(chiplets=count).row(0), "") for count in (0, 1, 2)] == [
         DESIGNED,
         DESIGNED,
         f"{DESIGNED} (2 chiplets)",

@@ -143,7 +143,7 @@ HERE = Path(__file__).name
 
 
 def test_an_estimator_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(protocol, "load_plugin", lambda *_: Broken())
+    monkeypatch.setattr(estimators, "load_plugin", lambda *_: Broken())
     estimator = estimators.load_estimator("theirs").with_constants(None)  # type: ignore[arg-type]
     assert isinstance(estimator, CompilingEstimator)
     assert estimator.name == "broken"

@@ -106,7 +106,7 @@ def test_experts_are_split_by_a_whole_tensor_group_or_not_at_all(expert_tensor, 
 
 def test_two_directions_need_even_pipelines_with_enough_in_them():
     assert admits("dualpipe", 4096, pipeline=4, batch=16)
-    assert not admits("dualpipe", 4096, pipeline=4, batch=8)
+    assert not admits("dualpipe", 4096, pipeline=4, batch=4)
     assert not admits("dualpipe", 4096, pipeline=3, devices=3, batch=9)
 
 
