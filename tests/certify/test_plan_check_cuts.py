@@ -173,8 +173,10 @@ def test_the_least_of_all_plans_is_that_of_brute_force(software, seed):
         bound, price = check.least_bound(**of_chip), check.least_price(**of_chip)
         assert bound == pytest.approx(min(even.lower_s(staged, *given)[0] for staged in fits), rel=EXACT)
         assert price == pytest.approx(min(even.price_s(staged, *given)[0] for staged in fits), rel=EXACT)
-        closed = check.lower_bounds(*given, capacity_bytes=hbm_bytes)[0]
-        assert 0.5 * bound < closed <= bound * (1 + EXACT)
+        # What is known of plans that are not listed leaves memory out, so that it is far below where that is scarce.
+        closed, listed = (of(*given, capacity_bytes=hbm_bytes)[0] for of in (check.lower_bounds, check.listed_bounds))
+        assert closed <= bound * (1 + EXACT)
+        assert 0.5 * bound < listed
         assert np.isinf(check.least_bound(**of_chip, limit_s=bound * (1 - 1e-9)))
     assert np.isinf(check.lower_bounds(*given, capacity_bytes=peaks.min() * 0.9)[0])
 

@@ -44,11 +44,10 @@ ADDED = {
             "    schedule_nodes: int = LIMITED_NODES\n",
             "    schedule_nodes: int = LIMITED_NODES\n    max_tensor: int | None = None\n",
         ),
-        ("        common=common,\n", "        common=common,\n        max_tensor=options.max_tensor,\n"),
         ("degree <= self.cluster.num_devices]", "degree <= (self.max_tensor or self.cluster.num_devices)]"),
     ),
 }
-"""A largest degree of tensor parallelism: its declaration, its field, the line that passes it on, its meaning."""
+"""A largest degree of tensor parallelism: its declaration, its field, its meaning."""
 
 
 @pytest.fixture(name="package", scope="module")

@@ -69,12 +69,22 @@ class CutCheck:
     def lower_bounds(self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float) -> Floats:
         """A bound below the least bound of any plan that fits, shape (chips,), s; infinite where none does.
 
-        Plans of given cuts have their own bound, plans of free cuts the closed form over all of them.
-
         Args:
             makespan_s: shape (chips, sets, layers, 3 or 4), s.
             attention_s: shape (chips, sets, layers), s.
             capacity_bytes: memory of a device.
+        """
+        least = self.listed_bounds(makespan_s, attention_s, capacity_bytes=capacity_bytes)
+        if np.isinf(least).any():
+            of_others = self._of_others(self._others.smallest, capacity_bytes)
+            if not of_others.fixed and not of_others.cut:
+                return least
+        return np.asarray(np.minimum(least, self._others.lower_s(self._totals_s(makespan_s))))
+
+    def listed_bounds(self, makespan_s: Floats, attention_s: Floats, *, capacity_bytes: float) -> Floats:
+        """The same of the plans that are listed at first; arguments as of `lower_bounds`.
+
+        Plans of given cuts have their own bound, plans of free cuts the closed form over all of them.
         """
         free = self.fitting(capacity_bytes)
         num_plans = sum(map(len, free.fixed.values()))
@@ -83,12 +93,7 @@ class CutCheck:
         for start in range(0, len(makespan_s), step):
             here = slice(start, start + step)
             least[here] = self._least_of_chunk(free, self.even.paces(makespan_s[here], attention_s[here]))
-        others_s = self._others.lower_s(self._totals_s(makespan_s))
-        if np.isinf(least).any():
-            of_others = self._of_others(self._others.smallest, capacity_bytes)
-            if not of_others.fixed and not of_others.cut:
-                return least
-        return np.asarray(np.minimum(least, others_s))
+        return least
 
     def _least_of_chunk(self, free: FreePlans, paces: Paces) -> Floats:
         stack = self.even.stack
